@@ -1,0 +1,1 @@
+"""Whether to retrieve: signals, policy, calibration."""

@@ -1,0 +1,1 @@
+"""What can be asked of a language model."""

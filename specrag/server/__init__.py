@@ -1,0 +1,1 @@
+"""The REST face: FastAPI, one router for each resource."""
