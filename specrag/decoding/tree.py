@@ -1,0 +1,142 @@
+"""DraftTree: what a drafter proposes, and how several of them become one pass of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specrag.models.target import TreePass
+
+ROOT = -1
+"""Parent of the nodes that continue the last committed token."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """Proposed continuations of one row, as a tree below the last committed token.
+
+    The root is that token and is not stored. Nodes are in topological order (a parent comes before
+    its children) and siblings have different tokens, which is all that verification asks for.
+
+    Attributes:
+        token_ids: Token of each node.
+        parents: Index of each node's parent, ``ROOT`` for a child of the root.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.parents):
+            raise ValueError(
+                f"a tree needs one parent a token: {len(self.token_ids)} tokens, "
+                f"{len(self.parents)} parents"
+            )
+        edges = set()
+        for node, (token, parent) in enumerate(zip(self.token_ids, self.parents, strict=True)):
+            if not ROOT <= parent < node:
+                raise ValueError(f"node {node} has parent {parent}; a parent must come before it")
+            if (parent, token) in edges:
+                raise ValueError(f"node {node} repeats token {token} below parent {parent}")
+            edges.add((parent, token))
+
+    @classmethod
+    def chain(cls, token_ids: Sequence[int]) -> DraftTree:
+        """Returns a tree without branches.
+
+        Args:
+            token_ids: Tokens in order; may be empty.
+        """
+        return cls(tuple(token_ids), tuple(range(ROOT, len(token_ids) - 1)))
+
+    @classmethod
+    def from_paths(cls, paths: Iterable[Sequence[int]]) -> DraftTree:
+        """Merges continuations into one tree, sharing their common beginnings.
+
+        Args:
+            paths: Token sequences, each starting below the root.
+        """
+        nodes: dict[tuple[int, int], int] = {}
+        for path in paths:
+            parent = ROOT
+            for token in path:
+                parent = nodes.setdefault((parent, token), len(nodes))
+        return cls(tuple(token for _, token in nodes), tuple(parent for parent, _ in nodes))
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of each node; children of the root have depth 1."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        return tuple(depths)
+
+    @property
+    def max_depth(self) -> int:
+        """Depth of the deepest node, 0 for an empty tree."""
+        return max(self.depths, default=0)
+
+    def children(self) -> dict[tuple[int, int], int]:
+        """Returns ``(parent, token) -> node`` for every edge."""
+        edges = zip(self.parents, self.token_ids, strict=True)
+        return {edge: node for node, edge in enumerate(edges)}
+
+    def path_to(self, node: int) -> tuple[int, ...]:
+        """Returns the nodes from the root's child down to a node.
+
+        Args:
+            node: Index of a node, or ``ROOT`` for the empty path.
+        """
+        path: list[int] = []
+        while node != ROOT:
+            path.append(node)
+            node = self.parents[node]
+        return tuple(reversed(path))
+
+    def truncated(self, num_nodes: int, max_depth: int) -> DraftTree:
+        """Returns the part of the tree within a budget, in the drafter's own order.
+
+        Args:
+            num_nodes: Most nodes to keep; the first ones, so parents stay with their children.
+            max_depth: Deepest level to keep.
+        """
+        renamed = {ROOT: ROOT}
+        kept: list[tuple[int, int]] = []
+        for node, depth in enumerate(self.depths):
+            if depth <= max_depth and len(kept) < num_nodes:
+                renamed[node] = len(kept)
+                kept.append((self.token_ids[node], renamed[self.parents[node]]))
+        return DraftTree(tuple(token for token, _ in kept), tuple(parent for _, parent in kept))
+
+
+def pack(
+    roots: Sequence[int], trees: Sequence[DraftTree], device: torch.device | None = None
+) -> TreePass:
+    """Lays one tree for each row side by side, root first, padded to the widest.
+
+    Args:
+        roots: The last committed token of each row.
+        trees: The tree below it.
+        device: Where the tensors go.
+
+    Returns:
+        Tensors for ``batch`` rows and ``1 + max(len(tree))`` nodes; node ``i`` of a tree is node
+        ``i + 1`` of the pass.
+    """
+    width = 1 + max(len(tree) for tree in trees)
+    token_ids = torch.zeros(len(trees), width, dtype=torch.long)
+    depths = torch.zeros(len(trees), width, dtype=torch.long)
+    visible = torch.eye(width, dtype=torch.bool).repeat(len(trees), 1, 1)
+    for row, (root, tree) in enumerate(zip(roots, trees, strict=True)):
+        size = 1 + len(tree)
+        token_ids[row, :size] = torch.tensor([root, *tree.token_ids])
+        depths[row, :size] = torch.tensor([0, *tree.depths])
+        for node, parent in enumerate(tree.parents, start=1):
+            # A node sees what its parent sees, and itself: one row of the mask per node.
+            visible[row, node] |= visible[row, parent + 1]
+    return TreePass(token_ids.to(device), depths.to(device), visible.to(device))
