@@ -47,7 +47,7 @@ class DraftSession(ABC):
             token_ids: The accepted tokens of the round and the one that the target added.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a hook that most sessions need not fill
         """Releases what the session holds; the default holds nothing."""
 
 

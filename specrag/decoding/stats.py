@@ -78,3 +78,23 @@ class DecodingStats:
     def draft_acceptance_rate(self) -> float:
         """Accepted per drafted token, 0.0 when nothing was drafted; meaningful for chains only."""
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+
+@dataclass(slots=True)
+class DecodingTimings:
+    """Where the time of a session went, in milliseconds of wall clock, all rows together.
+
+    Attributes:
+        prefill_ms: Evaluating the prompts, first token included.
+        draft_ms: Proposing.
+        verify_ms: Passes of the target, choice of tokens and commit.
+    """
+
+    prefill_ms: float = 0.0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+
+    @property
+    def decode_ms(self) -> float:
+        """Everything after the first token."""
+        return self.draft_ms + self.verify_ms

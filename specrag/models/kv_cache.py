@@ -140,6 +140,7 @@ class KVCache(Cache):  # type: ignore[misc]
             storage[rows, :, self._slots] = states.transpose(1, 2)
         return storage[:, :, :end]
 
+    @torch.inference_mode()
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
         """Keeps the accepted nodes of the running pass and drops the others.
 
@@ -175,6 +176,7 @@ class KVCache(Cache):  # type: ignore[misc]
         self._lengths = list(lengths)
         self._pending = 0
 
+    @torch.inference_mode()
     def select_rows(self, rows: Sequence[int]) -> None:
         """Keeps only the named rows, in that order.
 
@@ -213,6 +215,7 @@ class KVCache(Cache):  # type: ignore[misc]
         """Committed tokens of the longest row; transformers asks for it by this name."""
         return self.max_length
 
+    @torch.inference_mode()
     def _reserve(self, slots: int) -> None:
         if slots <= self.capacity:
             return
