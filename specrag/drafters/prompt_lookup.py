@@ -1,0 +1,85 @@
+"""Prompt lookup: the answer goes on as it did the last time its newest tokens occurred."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specrag.decoding.budget import DraftBudget
+from specrag.decoding.drafter import DraftContext, Drafter
+from specrag.decoding.tree import DraftTree
+from specrag.drafters.rows import RowwiseSession
+from specrag.errors import ConfigError
+
+
+class PromptLookupDrafter(Drafter):
+    """Copies what followed the most recent earlier occurrence of the last few tokens.
+
+    The longest n-gram that has occurred wins. It is searched for in the passages, the prompt and
+    the output; the output continues the prompt, any other text is on its own, and neither an
+    n-gram nor its continuation runs from one text into another. A copy that reaches the end of
+    the output goes on with the copied tokens themselves, so a loop is drafted as a loop.
+
+    "Prompt Lookup Decoding" (Saxena, 2023), with a hash map of n-grams in place of its scan.
+
+    Args:
+        max_ngram: Tokens of the longest n-gram looked up.
+        min_ngram: Tokens of the shortest. One is worth it where a pass over a few more tokens
+            costs hardly more, as on a CPU; two or three drafts less and wastes less.
+    """
+
+    name = "prompt_lookup"
+
+    def __init__(self, max_ngram: int = 3, min_ngram: int = 1) -> None:
+        if not 1 <= min_ngram <= max_ngram:
+            raise ConfigError(
+                f"prompt_lookup needs 1 <= min_ngram <= max_ngram, got min_ngram={min_ngram} "
+                f"and max_ngram={max_ngram}"
+            )
+        self._sizes = range(max_ngram, min_ngram - 1, -1)
+
+    def open(self, contexts: Sequence[DraftContext]) -> RowwiseSession:
+        """Indexes the passages and the prompt of each row.
+
+        Args:
+            contexts: One for each row.
+        """
+        return RowwiseSession(_Row(context, self._sizes) for context in contexts)
+
+
+class _Row:
+    """The n-grams of one row: each maps to the text and the position of what followed it last."""
+
+    def __init__(self, context: DraftContext, sizes: range) -> None:
+        self._sizes = sizes
+        self._followers: dict[tuple[int, ...], tuple[list[int], int]] = {}
+        self._text: list[int] = []
+        # The prompt comes last: it is what the output continues.
+        for text in (*context.passages, context.prompt_ids):
+            self._text = []
+            for token in text:
+                self.append(token)
+
+    def append(self, token: int) -> None:
+        # An n-gram is entered once it has a follower, so the one at the end never finds itself.
+        end = len(self._text)
+        for size in self._sizes:
+            if size <= end:
+                self._followers[tuple(self._text[end - size :])] = self._text, end
+        self._text.append(token)
+
+    def propose(self, budget: DraftBudget) -> DraftTree:
+        num_tokens = min(budget.num_speculative_tokens, budget.max_depth)
+        for size in self._sizes if num_tokens > 0 else ():
+            # A slice of a text shorter than `size` is a shorter n-gram, which has its own turn.
+            found = self._followers.get(tuple(self._text[-size:]))
+            if found is not None:
+                return DraftTree.chain(self._copy(*found, num_tokens))
+        return DraftTree()
+
+    def _copy(self, text: list[int], start: int, num_tokens: int) -> list[int]:
+        copied = text[start : start + num_tokens]
+        if text is self._text:
+            period = len(text) - start
+            while len(copied) < num_tokens:
+                copied.append(copied[-period])
+        return copied
