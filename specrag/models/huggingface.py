@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,8 @@ class HuggingFaceTarget(TargetModel):
         name: What users call it.
 
     Raises:
-        ModelError: The architecture keeps state that cannot be rolled back.
+        ModelError: The architecture keeps state that cannot be rolled back, or does not take the
+            positions of a tree.
     """
 
     def __init__(self, model: Any, name: str) -> None:
@@ -51,6 +52,7 @@ class HuggingFaceTarget(TargetModel):
         self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
         self._trims_logits = "logits_to_keep" in parameters
         _refuse_state(config, name)
+        _refuse_fixed_positions(config, parameters, name)
 
     @classmethod
     def load(
@@ -75,12 +77,13 @@ class HuggingFaceTarget(TargetModel):
         try:
             with quiet_transformers():
                 model = AutoModelForCausalLM.from_pretrained(source.path, **options)
-            return cls(model.to(place), name)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            model = model.to(place)
+        except Exception as error:  # readers of a damaged file raise what they like
             raise ModelError(
                 f"cannot load the model {name!r}: {first_line(error)}",
                 hint="name an embedded model, a local folder, a .gguf file or a hub name",
             ) from error
+        return cls(model, name)
 
     @property
     def device(self) -> torch.device:
@@ -217,13 +220,16 @@ def pick_device(device: str) -> torch.device:
         device: A torch device string, or ``auto``.
 
     Raises:
-        ModelError: torch does not know it.
+        ModelError: torch does not know it, or this machine has none.
     """
     if device != "auto":
         try:
-            return torch.device(device)
-        except RuntimeError as error:
-            raise ModelError(f"unknown device {device!r}; allowed: auto, cpu, cuda ...") from error
+            return torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError) as error:
+            raise ModelError(
+                f"cannot use the device {device!r}: {first_line(error)}",
+                hint="allowed: auto, cpu, and cuda or another accelerator of this machine",
+            ) from error
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("cpu")
@@ -270,10 +276,14 @@ def _cpu_has_bfloat16() -> bool:
 
 def _max_context(config: Any) -> int:
     """Longest context in which attention is full: beyond a sliding window it would not be."""
+    rope = getattr(config, "rope_parameters", None) or {}
     limits = [
         getattr(config, "max_position_embeddings", None),
         getattr(config, "sliding_window", None),
     ]
+    if rope.get("rope_type") == "longrope":
+        # Beyond it the rotation of every earlier key changes, those in the cache included.
+        limits.append(rope.get("original_max_position_embeddings"))
     known = [int(limit) for limit in limits if limit]
     return min(known) if known else 2048
 
@@ -298,6 +308,22 @@ def _refuse_state(config: Any, name: str) -> None:
         )
 
 
+def _refuse_fixed_positions(config: Any, parameters: Mapping[str, Any], name: str) -> None:
+    """The nodes of a tree lie side by side in the cache, but not in the text."""
+    reasons = {
+        "takes no position_ids": "position_ids" not in parameters,
+        "takes no cache": not {"cache", "past_key_values"} & set(parameters),
+        "derives positions from the attention mask (ALiBi)": getattr(config, "alibi", False),
+        "counts a window in cache slots": "local" in getattr(config, "attention_layers", ()),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ModelError(
+                f"the model {name!r} {reason}, so it cannot evaluate a tree of drafts",
+                hint="use a decoder-only model with rotary positions, such as Llama or Qwen",
+            )
+
+
 def _decoder_layers(model: Any) -> Any:
     decoder = model.get_decoder()
     for attribute in ("layers", "h", "blocks"):
@@ -318,7 +344,9 @@ def _chains(pieces: Sequence[Sequence[int]], width: int) -> TreePass:
     token_ids = torch.zeros(len(pieces), width, dtype=torch.long)
     for row, piece in enumerate(pieces):
         token_ids[row, : len(piece)] = torch.tensor(piece, dtype=torch.long)
-    depths = torch.arange(width).expand(len(pieces), width)
+    # Padding repeats the last position: one further on might lie outside the context.
+    ends = torch.tensor([max(0, len(piece) - 1) for piece in pieces]).unsqueeze(1)
+    depths = torch.arange(width).expand(len(pieces), width).minimum(ends)
     visible = torch.ones(width, width, dtype=torch.bool).tril().expand(len(pieces), width, width)
     return TreePass(token_ids, depths, visible)
 

@@ -153,8 +153,9 @@ class KVCache(Cache):  # type: ignore[misc]
         """
         if len(paths) != self.batch_size:
             raise ValueError(f"commit got {len(paths)} paths for {self.batch_size} rows")
+        for path in paths:
+            self._check_path(path)  # all of them first: a refused commit changes nothing
         for row, path in enumerate(paths):
-            self._check_path(path)
             self._gather(row, path)
             self._lengths[row] += len(path)
         self._pending = 0

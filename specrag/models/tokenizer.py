@@ -49,7 +49,7 @@ class Tokenizer:
         options = {"gguf_file": source.gguf_file} if source.gguf_file else {}
         try:
             return cls(AutoTokenizer.from_pretrained(source.path, **options))
-        except (OSError, ValueError) as error:
+        except Exception as error:  # readers of a damaged file raise what they like
             raise ModelError(
                 f"cannot load a tokenizer from {source.path!r}: {first_line(error)}",
                 hint="name an embedded model, a local folder, a .gguf file or a hub name",
@@ -104,10 +104,13 @@ class Tokenizer:
             messages: Turns with ``role`` and ``content``, oldest first.
 
         Raises:
-            InputError: There is no message, or the template refuses them.
+            InputError: There is no message, one lacks a text, or the template refuses them.
         """
         if not messages:
             raise InputError("there is no message to answer")
+        for message in messages:
+            if not all(isinstance(message.get(key), str) for key in ("role", "content")):
+                raise InputError(f"a message needs a text as role and content, got {message!r}")
         if not self.has_chat_template:
             # A base model has no format of its own; this one is common enough to be continued.
             turns = [f"{m['role'].capitalize()}: {m['content']}\n" for m in messages]

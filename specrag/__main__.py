@@ -1,0 +1,8 @@
+"""Lets ``python -m specrag`` do what ``specrag`` does."""
+
+from __future__ import annotations
+
+from specrag.cli.main import main
+
+if __name__ == "__main__":
+    main()

