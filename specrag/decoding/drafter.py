@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.tree import DraftTree
+from specrag.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +70,22 @@ class Drafter(ABC):
         Args:
             contexts: One for each row; nothing is committed beyond the prompts yet.
         """
+
+
+_MAKERS: Registry[Callable[[str], Drafter]] = Registry(
+    "maker of drafters", {"named": "specrag.drafters.catalog:make_drafter"}
+)
+
+
+def named_drafter(spec: str) -> Drafter:
+    """Makes a drafter from the name that a user types.
+
+    The implementations lie above this layer; they are reached by name only, when asked for.
+
+    Args:
+        spec: Such as ``suffix`` or ``none``.
+
+    Raises:
+        ConfigError: The name is unknown.
+    """
+    return _MAKERS.get("named")(spec)

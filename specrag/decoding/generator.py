@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from specrag.decoding.budget import SpeculationConfig
-from specrag.decoding.drafter import Drafter
+from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.session import DecodingSession
 from specrag.decoding.stats import DecodingStats, DecodingTimings
 from specrag.decoding.stopping import FinishReason
+from specrag.models.embedded import DEFAULT_TARGET, resolve
+from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Message, Tokenizer
 
@@ -51,7 +53,7 @@ class SpeculativeGenerator:
     Args:
         target: Decides every token.
         tokenizer: The target's tokenizer.
-        drafter: Guesses tokens; changes speed only.
+        drafter: Guesses tokens, changes speed only; an object or a registered name.
         config: How much to speculate.
     """
 
@@ -59,13 +61,43 @@ class SpeculativeGenerator:
         self,
         target: TargetModel,
         tokenizer: Tokenizer,
-        drafter: Drafter,
+        drafter: str | Drafter,
         config: SpeculationConfig | None = None,
     ) -> None:
         self.target = target
         self.tokenizer = tokenizer
-        self.drafter = drafter
+        self.drafter = named_drafter(drafter) if isinstance(drafter, str) else drafter
         self.config = config or SpeculationConfig()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        target: str = DEFAULT_TARGET,
+        drafter: str | Drafter = "suffix",
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        config: SpeculationConfig | None = None,
+    ) -> SpeculativeGenerator:
+        """Loads a target and makes a drafter for it.
+
+        Args:
+            target: An embedded name, a hub name, a local folder or a ``.gguf`` path.
+            drafter: A registered name, or a drafter.
+            dtype: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
+            device: ``auto`` or a torch device.
+            config: How much to speculate.
+
+        Raises:
+            ModelError: The target cannot be fetched or loaded.
+            ConfigError: The drafter is unknown.
+        """
+        # The name is checked first: a typo should not cost the time of loading a model.
+        guesser = named_drafter(drafter) if isinstance(drafter, str) else drafter
+        source = resolve(target)
+        tokenizer = Tokenizer.load(source)
+        model = HuggingFaceTarget.load(source, source.name, dtype=dtype, device=device)
+        return cls(model, tokenizer, guesser, config)
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None

@@ -106,7 +106,8 @@ class TokenSampler:
             Scores ``[vocab]`` in float32; excluded tokens have minus infinity.
         """
         scores = logits.float().unsqueeze(0)
-        processed: torch.Tensor = self._processors(history.unsqueeze(0), scores)
+        before = history.to(logits.device).unsqueeze(0)
+        processed: torch.Tensor = self._processors(before, scores)
         return processed.squeeze(0)
 
     def target_probs(self, logits: torch.Tensor, history: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ class DecodingSession:
         config: How much to speculate.
 
     Raises:
-        InputError: A prompt is empty or leaves no room in the context.
+        InputError: There is no prompt, or one is empty or leaves no room in the context.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class DecodingSession:
         requests: Sequence[DecodingRequest],
         config: SpeculationConfig,
     ) -> None:
+        if not requests:
+            raise InputError("there is no prompt")
         self._target = target
         self._config = config
         self._tokenizer = tokenizer

@@ -113,6 +113,8 @@ _ENCODER = EmbeddedModel(
         "vocab.txt",
     ),
 )
+DEFAULT_TARGET = _TARGET.name
+DEFAULT_ENCODER = _ENCODER.name
 EMBEDDED: Mapping[str, EmbeddedModel] = {model.name: model for model in (_TARGET, _ENCODER)}
 
 

@@ -98,12 +98,13 @@ class HuggingFaceTarget(TargetModel):
 
     @property
     def fingerprint(self) -> str:
-        """Name, dtype and a digest of sampled weights: other weights, other fingerprint."""
+        """A digest of sampled weights; neither name nor dtype counts."""
         if self._fingerprint is None:
-            digest = hashlib.sha256(f"{self.name} {self.dtype}".encode())
+            digest = hashlib.sha256()
             for key, parameter in self.model.named_parameters():
                 flat = parameter.detach().reshape(-1)
-                sample = flat[:: max(1, flat.numel() // 16)][:16].float().cpu()
+                # Rounded alike, whatever the precision that the weights were loaded in.
+                sample = flat[:: max(1, flat.numel() // 16)][:16].bfloat16().float().cpu()
                 digest.update(key.encode() + sample.numpy().tobytes())
             self._fingerprint = digest.hexdigest()[:16]
         return self._fingerprint

@@ -62,7 +62,7 @@ class TargetModel(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """A string that changes whenever the same prompt may give other logits."""
+        """A string that changes with the weights, but not with the precision they run in."""
 
     @abstractmethod
     def new_cache(self, batch_size: int, capacity: int = 512) -> KVCache:

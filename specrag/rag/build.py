@@ -1,0 +1,281 @@
+"""The composition root: names and definitions become a running pipeline, here and only here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from specrag.decoding.budget import SpeculationConfig
+from specrag.decoding.drafter import Drafter
+from specrag.decoding.generator import SpeculativeGenerator
+from specrag.decoding.sampling import SamplingParams
+from specrag.errors import ConfigError
+from specrag.gate.calibration import Calibration
+from specrag.gate.policy import CalibratedGate, FixedGate, RetrievalGate
+from specrag.home import find_definition, home
+from specrag.models.embedded import DEFAULT_ENCODER, DEFAULT_TARGET, resolve
+from specrag.models.target import TargetModel
+from specrag.models.tokenizer import Tokenizer
+from specrag.rag.config import PipelineConfig, load_pipeline
+from specrag.rag.pipeline import Pipeline
+from specrag.rag.prompt import PromptBuilder
+from specrag.retrieval.build import BuildReport, build_index
+from specrag.retrieval.encoder import Encoder, SentenceTransformerEncoder
+from specrag.retrieval.recipe import IndexRecipe, load_recipe
+from specrag.retrieval.retriever import Retriever, open_index
+
+DOCS_PATTERNS = ("**/*.md", "**/*.markdown", "**/*.rst", "**/*.txt")
+
+
+class SpecRAG(Pipeline):
+    """A pipeline made from names, paths or ready parts.
+
+    ``SpecRAG.load("qa")`` reads a definition; the constructor takes the parts themselves.
+
+    Args:
+        target: A model's name or path, or a loaded target (then ``tokenizer`` is needed).
+        drafter: A registered name, or a drafter.
+        index: Name of an index recipe, path of a recipe file or of a folder of documents, a
+            retriever, or None for no documents.
+        gate: Decides in mode ``auto``; by default every question is looked up.
+        tokenizer: Of a loaded target.
+        config: Everything else; the defaults of a pipeline definition.
+        progress: Whether to show progress bars on standard error while an index is built.
+
+    Raises:
+        ModelError: A model cannot be fetched or loaded.
+        ConfigError: A name is unknown.
+        IndexFormatError: The index is damaged or foreign.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: str | TargetModel = DEFAULT_TARGET,
+        drafter: str | Drafter = "suffix",
+        index: str | Path | Retriever | None = None,
+        gate: RetrievalGate | None = None,
+        tokenizer: Tokenizer | None = None,
+        config: PipelineConfig | None = None,
+        progress: bool = False,
+    ) -> None:
+        settings = config or PipelineConfig()
+        retriever = (
+            index if index is None or isinstance(index, Retriever) else open_named(index, progress)
+        )
+        generator = _generator(target, drafter, tokenizer, settings)
+        super().__init__(
+            generator,
+            PromptBuilder(settings.prompt, generator.tokenizer, settings.retrieval.context_tokens),
+            retriever,
+            gate,
+            params=sampling_params(settings),
+            mode=settings.gate.mode,
+            k=settings.retrieval.k,
+            draft_tokens=settings.gate.draft_tokens,
+            name=settings.name,
+        )
+
+    @classmethod
+    def load(
+        cls, pipeline: str = "qa", *, docs: str | Path | None = None, progress: bool = False
+    ) -> SpecRAG:
+        """Loads a pipeline definition, building its index when needed.
+
+        Args:
+            pipeline: A pipeline's name, or the path of a TOML file.
+            docs: A folder of documents (or one file) to ask instead of the pipeline's index.
+            progress: Whether to show progress bars on standard error.
+
+        Raises:
+            ConfigError: The definition is unknown or not valid.
+            ModelError: A model cannot be fetched or loaded.
+            IndexFormatError: The index is damaged or foreign.
+        """
+        config = load_pipeline(pipeline)
+        rag = cls(
+            target=config.target.model,
+            drafter=config.drafter.name,
+            index=Path(docs) if docs is not None else _index_of(config),
+            config=config,
+            progress=progress,
+        )
+        rag.gate = _gate(config, rag.fingerprints())
+        return rag
+
+    def fingerprints(self) -> dict[str, str]:
+        """Returns what a calibration of this pipeline's gate holds for, part by part."""
+        return {
+            "target": self.generator.target.fingerprint,
+            "drafter": self.generator.drafter.name,
+            "prompt": self.prompts.fingerprint,
+            "draft_tokens": str(self.draft_tokens),
+            "index": self.retriever.fingerprint if self.retriever else "",
+        }
+
+
+def index_dir(name: str) -> Path:
+    """Returns the folder where the index of a recipe lies or will lie.
+
+    Args:
+        name: The recipe's name.
+    """
+    return home() / "indexes" / name
+
+
+def named_recipe(index: str | Path) -> IndexRecipe:
+    """Returns the recipe that a user named.
+
+    Args:
+        index: A recipe's name, the path of its TOML file, or a folder or file of documents (a
+            ``Path``, or a text with a slash such as ``./notes``).
+
+    Raises:
+        ConfigError: There is no such recipe, or it is not valid.
+    """
+    path = Path(index).expanduser()
+    if path.suffix == ".toml":
+        return load_recipe(path)
+    if isinstance(index, Path) or len(path.parts) > 1:
+        return docs_recipe(path)
+    return load_recipe(find_definition("indexes", index, f"{index}/recipe.toml"))
+
+
+def docs_recipe(docs: Path) -> IndexRecipe:
+    """Returns a recipe for a user's own documents, named after their place.
+
+    Args:
+        docs: A folder, or one file.
+
+    Raises:
+        ConfigError: It does not exist.
+    """
+    place = docs.expanduser().resolve()
+    if not place.exists():
+        raise ConfigError(
+            f"there is no folder or file {str(docs)!r}", hint="give a folder of .md or .txt files"
+        )
+    digest = hashlib.sha256(str(place).encode()).hexdigest()[:8]
+    slug = re.sub(r"[^a-z0-9]+", "-", place.stem.lower()).strip("-") or "docs"
+    return IndexRecipe(
+        name=f"{slug}-{digest}",
+        corpus=place,
+        encoder=DEFAULT_ENCODER,
+        description=f"Documents in {place}",
+        patterns=DOCS_PATTERNS,
+        chunk_size=180,
+        chunk_overlap=30,
+    )
+
+
+def named_encoder(name: str) -> Encoder:
+    """Returns the encoder that a recipe names; its weights are loaded on first use.
+
+    Args:
+        name: An embedded name, a hub name or a local folder.
+
+    Raises:
+        ModelError: It cannot be fetched.
+    """
+    source = resolve(name)
+    return SentenceTransformerEncoder(source.path, name=source.name)
+
+
+def build_named(
+    index: str | Path, *, progress: bool = False, force: bool = False
+) -> tuple[IndexRecipe, BuildReport]:
+    """Builds the index of a recipe, unless it is up to date.
+
+    Args:
+        index: As for ``named_recipe``.
+        progress: Whether to show progress bars on standard error.
+        force: Whether to build even if nothing has changed.
+    """
+    recipe = named_recipe(index)
+    encoder = named_encoder(recipe.encoder)
+    return recipe, build_index(
+        recipe, encoder, index_dir(recipe.name), progress=progress, force=force
+    )
+
+
+def open_named(index: str | Path, progress: bool = False) -> Retriever:
+    """Opens the index of a recipe, building it first when it is missing or out of date.
+
+    Args:
+        index: As for ``named_recipe``.
+        progress: Whether to show progress bars on standard error.
+    """
+    recipe = named_recipe(index)
+    encoder = named_encoder(recipe.encoder)
+    build_index(recipe, encoder, index_dir(recipe.name), progress=progress)
+    return open_index(index_dir(recipe.name), encoder)
+
+
+def sampling_params(config: PipelineConfig) -> SamplingParams:
+    """Returns the sampling parameters of a pipeline.
+
+    Args:
+        config: Its definition.
+    """
+    answer = config.answer
+    return SamplingParams(
+        temperature=answer.temperature,
+        top_p=answer.top_p,
+        top_k=answer.top_k,
+        repetition_penalty=answer.repetition_penalty,
+        max_tokens=answer.max_tokens,
+    )
+
+
+def calibration_path(config: PipelineConfig) -> Path | None:
+    """Returns the file of a pipeline's calibration, None when it names none.
+
+    Args:
+        config: Its definition.
+    """
+    return config.folder / config.gate.calibration if config.gate.calibration else None
+
+
+def _index_of(config: PipelineConfig) -> str | Path:
+    name = config.retrieval.index
+    return config.folder / name if name.endswith(".toml") else name
+
+
+def _generator(
+    target: str | TargetModel,
+    drafter: str | Drafter,
+    tokenizer: Tokenizer | None,
+    config: PipelineConfig,
+) -> SpeculativeGenerator:
+    speculation = SpeculationConfig(
+        config.drafter.num_speculative_tokens, branching=config.drafter.branching
+    )
+    if isinstance(target, str):
+        return SpeculativeGenerator.from_pretrained(
+            target,
+            drafter,
+            dtype=config.target.dtype,
+            device=config.target.device,
+            config=speculation,
+        )
+    if tokenizer is None:
+        raise ConfigError("a loaded target needs its tokenizer", hint="pass tokenizer=...")
+    return SpeculativeGenerator(target, tokenizer, drafter, speculation)
+
+
+def _gate(config: PipelineConfig, parts: Mapping[str, str]) -> RetrievalGate:
+    """Returns the calibrated gate, or the safe default where no calibration fits."""
+    path = calibration_path(config)
+    if path is None:
+        return FixedGate(True, "No calibration is configured, so the documents were asked.")
+    calibration = Calibration.load(path)
+    other = [name for name, value in parts.items() if calibration.fitted_on.get(name) != value]
+    if other:
+        return FixedGate(
+            True,
+            f"The gate was calibrated for another {' and '.join(other)}, so the documents were "
+            "asked to be safe; `specrag gate calibrate` fits it to this combination.",
+        )
+    return CalibratedGate(calibration)

@@ -1,0 +1,107 @@
+"""Prompts of the two branches, and how many passages fit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specrag.models.tokenizer import Message, Tokenizer
+from specrag.rag.config import PromptConfig
+from specrag.retrieval.document import Passage, ScoredPassage
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPrompt:
+    """A prompt with the passages that fit into it.
+
+    Attributes:
+        messages: What the target is told.
+        passages: The passages in it, best first.
+        context_tokens: Tokens of these passages, numbering and headings included.
+    """
+
+    messages: tuple[Message, ...]
+    passages: tuple[ScoredPassage, ...] = ()
+    context_tokens: int = 0
+
+
+class PromptBuilder:
+    """Writes the prompts of a pipeline.
+
+    Args:
+        config: The templates.
+        tokenizer: Counts tokens.
+        context_tokens: Most tokens for passages.
+    """
+
+    def __init__(self, config: PromptConfig, tokenizer: Tokenizer, context_tokens: int) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._context_tokens = context_tokens
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the templates, the chat format and the budget."""
+        text = f"{self._config} {self._context_tokens} {self._tokenizer.fingerprint}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def closed_book(self, question: str) -> PackedPrompt:
+        """Returns the prompt without passages.
+
+        Args:
+            question: What the user asked.
+        """
+        return PackedPrompt(self._messages(_fill(self._config.without_passages, question)))
+
+    def with_passages(self, question: str, found: Sequence[ScoredPassage]) -> PackedPrompt:
+        """Packs passages into the prompt, best first, each whole, until the budget is used up.
+
+        The best passage is always in, whatever its length: an answer without it would not be
+        the answer that was asked for.
+
+        Args:
+            question: What the user asked.
+            found: Passages, best first.
+        """
+        used: list[ScoredPassage] = []
+        texts: list[str] = []
+        spent = 0
+        for scored in found:
+            text = _numbered(len(used) + 1, scored.passage)
+            size = len(self._tokenizer.encode(text))
+            if used and spent + size > self._context_tokens:
+                continue
+            used.append(scored)
+            texts.append(text)
+            spent += size
+        user = _fill(self._config.with_passages, question, "\n\n".join(texts))
+        return PackedPrompt(self._messages(user), tuple(used), spent)
+
+    def question_span(self, question: str) -> int:
+        """Returns how many of the closed-book prompt's last tokens begin with the question.
+
+        Args:
+            question: What the user asked.
+        """
+        text = self._tokenizer.chat_text(self.closed_book(question).messages)
+        return len(self._tokenizer.encode(text[text.rindex(question) :]))
+
+    def _messages(self, user: str) -> tuple[Message, ...]:
+        turn = {"role": "user", "content": user}
+        if not self._config.system:
+            return (turn,)
+        return ({"role": "system", "content": self._config.system}, turn)
+
+
+def _fill(template: str, question: str, passages: str = "") -> str:
+    # Not str.format: passages and questions may hold braces of their own.
+    before, _, after = template.partition("{question}")
+    return (
+        f"{before.replace('{passages}', passages)}{question}{after.replace('{passages}', passages)}"
+    )
+
+
+def _numbered(number: int, passage: Passage) -> str:
+    title = passage.heading or passage.document
+    return f"[{number}] {title}\n{passage.text}"

@@ -1,0 +1,76 @@
+"""What the user gave (documents) and what is retrieved (passages). Depends on errors alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specrag.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text as the user gave it, never altered.
+
+    Attributes:
+        id: Unique name within a corpus; for files the POSIX path relative to the corpus root.
+        text: The whole text, exactly as decoded (line ends included).
+        source: Where it came from, such as a file path or an address.
+        title: Title for people, if one is known.
+        metadata: Further facts about the document.
+    """
+
+    id: str
+    text: str
+    source: str
+    title: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise InputError(f"a document needs an id, got {self.id!r} (source {self.source!r})")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch of a document; ``document.text[start:end] == text`` always holds.
+
+    Attributes:
+        id: Number of the passage within its index, at least 0.
+        document: The id of the document it was cut from.
+        text: The stretch itself.
+        start: Offset of its first character in the document.
+        end: Offset after its last character in the document.
+        page: Page number from 1, for formats that have pages.
+        heading: Path of the nearest headings, such as ``Gate > Signals``.
+    """
+
+    id: int
+    document: str
+    text: str
+    start: int
+    end: int
+    page: int | None = None
+    heading: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.id < 0:
+            raise InputError(f"a passage id must be at least 0, got {self.id}")
+        if self.start < 0 or self.end - self.start != len(self.text):
+            raise InputError(
+                f"passage {self.id} of {self.document!r} has {len(self.text)} characters, "
+                f"but its offsets are [{self.start}:{self.end}]"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPassage:
+    """A passage with its similarity to a query.
+
+    Attributes:
+        passage: The passage found.
+        score: Similarity, higher is better; comparable only within one index.
+    """
+
+    passage: Passage
+    score: float
