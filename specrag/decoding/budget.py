@@ -1,9 +1,12 @@
-"""How much to speculate in the next round."""
+"""How much to speculate in the next round: what is allowed, and what is worth its cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
+from specrag.decoding.tree import DraftTree
 from specrag.errors import ConfigError
 
 
@@ -58,6 +61,52 @@ class SpeculationConfig:
         """Returns the budget of a round."""
         depth = self.num_speculative_tokens if self.max_depth is None else self.max_depth
         return DraftBudget(self.num_speculative_tokens, depth, self.branching)
+
+
+@dataclass(frozen=True, slots=True)
+class PassCosts:
+    """What a pass of the target costs, by the number of nodes in it.
+
+    Attributes:
+        num_nodes: Measured sizes, rising, starting with 1; all rows of a batch together.
+        relative: Time of a pass of that size, a pass of one node being 1.0.
+    """
+
+    num_nodes: tuple[int, ...]
+    relative: tuple[float, ...]
+
+    def of(self, num_nodes: int) -> float:
+        """Returns the cost of a pass, between and beyond the measured sizes on a straight line.
+
+        Args:
+            num_nodes: Nodes of the pass, at least 1.
+        """
+        sizes, costs = self.num_nodes, self.relative
+        right = next((i for i, size in enumerate(sizes) if size >= num_nodes), len(sizes) - 1)
+        left = max(0, right - 1)
+        if sizes[right] == sizes[left]:
+            return costs[right]
+        slope = (costs[right] - costs[left]) / (sizes[right] - sizes[left])
+        return costs[left] + slope * (num_nodes - sizes[left])
+
+
+def worthwhile(trees: Sequence[DraftTree], costs: PassCosts) -> int:
+    """Returns how many nodes of each tree maximise the expected tokens per time; 0 for none.
+
+    A node is worth the probability that its path is accepted. All rows share a pass and are
+    padded to the widest, so they share the number too.
+
+    Args:
+        trees: Drafts of all rows, with confidences, the likeliest nodes first.
+        costs: What a pass costs.
+    """
+    gains = [list(accumulate(tree.confidences, initial=1.0)) for tree in trees]
+
+    def speed(size: int) -> float:
+        expected = sum(gain[min(size, len(gain) - 1)] for gain in gains)
+        return expected / costs.of(len(trees) * (1 + size))
+
+    return max(range(1 + max(len(tree) for tree in trees)), key=speed)
 
 
 def _check(name: str, value: int, least: int) -> None:

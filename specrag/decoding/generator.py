@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from specrag.decoding.budget import SpeculationConfig
+from specrag.decoding.budget import PassCosts, SpeculationConfig
+from specrag.decoding.costs import known_costs
 from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
 from specrag.decoding.sampling import SamplingParams
@@ -55,6 +56,8 @@ class SpeculativeGenerator:
         tokenizer: The target's tokenizer.
         drafter: Guesses tokens, changes speed only; an object or a registered name.
         config: How much to speculate.
+        costs: What a pass of the target costs, to draft only what pays; None lets every draft
+            through. ``from_pretrained`` measures it.
     """
 
     def __init__(
@@ -63,11 +66,13 @@ class SpeculativeGenerator:
         tokenizer: Tokenizer,
         drafter: str | Drafter,
         config: SpeculationConfig | None = None,
+        costs: PassCosts | None = None,
     ) -> None:
         self.target = target
         self.tokenizer = tokenizer
         self.drafter = named_drafter(drafter) if isinstance(drafter, str) else drafter
         self.config = config or SpeculationConfig()
+        self.costs = costs
 
     @classmethod
     def from_pretrained(
@@ -97,7 +102,7 @@ class SpeculativeGenerator:
         source = resolve(target)
         tokenizer = Tokenizer.load(source)
         model = HuggingFaceTarget.load(source, source.name, dtype=dtype, device=device)
-        return cls(model, tokenizer, guesser, config)
+        return cls(model, tokenizer, guesser, config, known_costs(model))
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None
@@ -197,7 +202,9 @@ class SpeculativeGenerator:
         Args:
             requests: The rows.
         """
-        return DecodingSession(self.target, self.drafter, self.tokenizer, requests, self.config)
+        return DecodingSession(
+            self.target, self.drafter, self.tokenizer, requests, self.config, self.costs
+        )
 
 
 def is_single(prompts: Prompt | Sequence[Prompt]) -> bool:

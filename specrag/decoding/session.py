@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specrag.decoding.budget import DraftBudget, SpeculationConfig
+from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig, worthwhile
 from specrag.decoding.detokenizer import Detokenizer
 from specrag.decoding.drafter import DraftContext, Drafter
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
@@ -33,6 +33,7 @@ class DecodingSession:
         tokenizer: Makes text of them.
         requests: The rows.
         config: How much to speculate.
+        costs: What a pass costs; None lets every draft through.
 
     Raises:
         InputError: There is no prompt, or one is empty or leaves no room in the context.
@@ -45,11 +46,13 @@ class DecodingSession:
         tokenizer: Tokenizer,
         requests: Sequence[DecodingRequest],
         config: SpeculationConfig,
+        costs: PassCosts | None = None,
     ) -> None:
         if not requests:
             raise InputError("there is no prompt")
         self._target = target
         self._config = config
+        self._costs = costs
         self._tokenizer = tokenizer
         self.rows = [self._new_row(request) for request in requests]
         self._live = list(range(len(self.rows)))
@@ -143,10 +146,15 @@ class DecodingSession:
     def _propose(self, rows: Sequence[Row]) -> list[DraftTree]:
         budgets = [self._budget(row) for row in rows]
         trees = self._drafts.propose(self._live, budgets)
-        return [
+        trees = [
             tree.truncated(budget.num_speculative_tokens, budget.max_depth)
             for tree, budget in zip(trees, budgets, strict=True)
         ]
+        # A drafter without confidences has said nothing about worth: its trees stay whole.
+        if self._costs is None or any(len(tree) != len(tree.confidences) for tree in trees):
+            return trees
+        num_nodes = worthwhile(trees, self._costs)
+        return [tree.truncated(num_nodes, tree.max_depth) for tree in trees]
 
     def _budget(self, row: Row) -> DraftBudget:
         return self._config.budget().within(row.checker.tokens_left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -23,16 +23,24 @@ class DraftTree:
     Attributes:
         token_ids: Token of each node.
         parents: Index of each node's parent, ``ROOT`` for a child of the root.
+        confidences: The drafter's estimate that the path down to each node is accepted; empty
+            when it has none. Says what a node is worth, never whether it is right.
     """
 
     token_ids: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
+    confidences: tuple[float, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.parents):
             raise ValueError(
                 f"a tree needs one parent a token: {len(self.token_ids)} tokens, "
                 f"{len(self.parents)} parents"
+            )
+        if self.confidences and len(self.confidences) != len(self.token_ids):
+            raise ValueError(
+                f"a tree needs one confidence a token or none: {len(self.token_ids)} tokens, "
+                f"{len(self.confidences)} confidences"
             )
         edges = set()
         for node, (token, parent) in enumerate(zip(self.token_ids, self.parents, strict=True)):
@@ -43,13 +51,15 @@ class DraftTree:
             edges.add((parent, token))
 
     @classmethod
-    def chain(cls, token_ids: Sequence[int]) -> DraftTree:
+    def chain(cls, token_ids: Sequence[int], confidences: Sequence[float] = ()) -> DraftTree:
         """Returns a tree without branches.
 
         Args:
             token_ids: Tokens in order; may be empty.
+            confidences: One for each token, or none.
         """
-        return cls(tuple(token_ids), tuple(range(ROOT, len(token_ids) - 1)))
+        parents = tuple(range(ROOT, len(token_ids) - 1))
+        return cls(tuple(token_ids), parents, tuple(confidences))
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> DraftTree:
@@ -105,13 +115,15 @@ class DraftTree:
             num_nodes: Most nodes to keep; the first ones, so parents stay with their children.
             max_depth: Deepest level to keep.
         """
-        renamed = {ROOT: ROOT}
-        kept: list[tuple[int, int]] = []
-        for node, depth in enumerate(self.depths):
-            if depth <= max_depth and len(kept) < num_nodes:
-                renamed[node] = len(kept)
-                kept.append((self.token_ids[node], renamed[self.parents[node]]))
-        return DraftTree(tuple(token for token, _ in kept), tuple(parent for _, parent in kept))
+        if len(self) <= num_nodes and self.max_depth <= max_depth:
+            return self
+        kept = [node for node, depth in enumerate(self.depths) if depth <= max_depth][:num_nodes]
+        renamed = {ROOT: ROOT, **{node: place for place, node in enumerate(kept)}}
+        return DraftTree(
+            tuple(self.token_ids[node] for node in kept),
+            tuple(renamed[self.parents[node]] for node in kept),
+            tuple(self.confidences[node] for node in kept) if self.confidences else (),
+        )
 
 
 def pack(

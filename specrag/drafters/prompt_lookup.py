@@ -73,7 +73,8 @@ class _Row:
             # A slice of a text shorter than `size` is a shorter n-gram, which has its own turn.
             found = self._followers.get(tuple(self._text[-size:]))
             if found is not None:
-                return DraftTree.chain(self._copy(*found, num_tokens))
+                copied = self._copy(*found, num_tokens)
+                return DraftTree.chain(copied, _confidences(size, len(copied)))
         return DraftTree()
 
     def _copy(self, text: list[int], start: int, num_tokens: int) -> list[int]:
@@ -83,3 +84,16 @@ class _Row:
             while len(copied) < num_tokens:
                 copied.append(copied[-period])
         return copied
+
+
+def _confidences(matched: int, num_tokens: int) -> list[float]:
+    """A single earlier occurrence of L tokens goes on alike with probability L / (L + 2).
+
+    The same escape rule as the suffix drafter's; each copied token lengthens the match by one.
+    """
+    path = 1.0
+    confidences = []
+    for length in range(matched, matched + num_tokens):
+        path *= length / (length + 2.0)
+        confidences.append(path)
+    return confidences

@@ -91,6 +91,7 @@ class _Row:
     def propose(self, budget: DraftBudget) -> DraftTree:
         token_ids: list[int] = []
         parents: list[int] = []
+        confidences: list[float] = []
         waiting: list[_Path] = []
         tip = self._automaton.tip
         path = _Path(-1.0, 0, 0, ROOT, ROOT, tip, self._automaton.lengths[tip])
@@ -105,7 +106,8 @@ class _Row:
             path = heappop(waiting)
             token_ids.append(path.token)
             parents.append(path.parent)
-        return DraftTree(tuple(token_ids), tuple(parents))
+            confidences.append(-path.negative_probability)
+        return DraftTree(tuple(token_ids), tuple(parents), tuple(confidences))
 
     def _continued(self, path: _Path, node: int, branching: int) -> Iterator[_Path]:
         """Yields the likeliest paths one token longer, best first.
