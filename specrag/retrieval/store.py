@@ -111,7 +111,7 @@ class PassageStore:
         Raises:
             IndexFormatError: The file is missing, damaged or no store.
         """
-        # `immutable` spares the lock files, so an index on a read-only disk can be used.
+        # `immutable`: no locks to take, and no stray journal is rolled back into a checked file.
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         try:
             store = cls(sqlite3.connect(uri, uri=True, check_same_thread=False))

@@ -1,0 +1,1 @@
+"""Offline evaluation: what is measured, how, and how it is reported."""
