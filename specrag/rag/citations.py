@@ -12,7 +12,9 @@ from typing import Any
 from specrag.retrieval.document import ScoredPassage
 from specrag.retrieval.sentences import Span, sentence_spans
 
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_]+(?:[._'-][^\W_]+)*")
+_HAN = r"\u3400-\u9fff"
+_LETTERS = rf"[^\W_{_HAN}]+"  # up to a Chinese character, which is a word of its own
+_WORD = re.compile(rf"[{_HAN}]|{_LETTERS}(?:[._'-]{_LETTERS})*")
 _COMMON = frozenset(
     _WORD.findall(
         "a about also an and any are as at be because been but by can could did do does for from "
@@ -22,9 +24,10 @@ _COMMON = frozenset(
     )
 )
 MIN_SUPPORT = 0.3
-"""Share of an answer's words that a passage must hold to be cited beside the best one."""
+"""Share of an answer's words that a passage must hold to be cited beside these two."""
 
-_QUESTION_WEIGHT = 0.5  # a sentence that answers repeats words of the question, but fewer
+_SUPPORT_WEIGHT = 0.5  # a weak answer shares words with any passage; similarity orders most
+_QUESTION_WEIGHT = 1.0  # a sentence that answers repeats words of the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ def cite(question: str, answer: str, passages: Sequence[ScoredPassage]) -> tuple
     """Aligns an answer with the passages that it was given.
 
     Support is measured by shared words, rare ones counting more; a small model names no sources
-    reliably, the text itself does. The best passage is always cited.
+    reliably, the text itself does. The best supported passage and the one nearest to the question
+    are always cited. A sentence that overlapping passages share is cited once.
 
     Args:
         question: What was asked.
@@ -68,19 +72,27 @@ def cite(question: str, answer: str, passages: Sequence[ScoredPassage]) -> tuple
         passages: The passages in the prompt, best first.
 
     Returns:
-        Citations, best supported first; none when there were no passages.
+        Citations, best first by support and similarity together; none without passages.
     """
     if not passages:
         return ()
     weights = _rarity(passages)
     wanted = _words(answer)
     support = [_share(wanted, _words(found.passage.text), weights) for found in passages]
-    order = sorted(range(len(passages)), key=lambda i: (-round(support[i], 6), i))
-    kept = [i for i in order if i == order[0] or support[i] >= max(MIN_SUPPORT, 0.6 * max(support))]
-    return tuple(
-        _citation(n, passages[i], wanted, _words(question), weights)
-        for n, i in enumerate(kept, start=1)
-    )
+    nearest = max(found.score for found in passages)
+    merit = [
+        _SUPPORT_WEIGHT * share + _ratio(found.score, nearest)
+        for share, found in zip(support, passages, strict=True)
+    ]
+    best = max(range(len(passages)), key=lambda i: (support[i], -i))
+    least = max(MIN_SUPPORT, 0.6 * support[best])
+    order = sorted(range(len(passages)), key=lambda i: (-round(merit[i], 6), i))
+    kept = [i for i in order if i in (0, best) or support[i] >= least]
+    cited: dict[tuple[str, int, int], Citation] = {}
+    for i in kept:
+        citation = _citation(len(cited) + 1, passages[i], wanted, _words(question), weights)
+        cited.setdefault((citation.document, citation.start, citation.end), citation)
+    return tuple(cited.values())
 
 
 def _citation(
@@ -107,7 +119,8 @@ def _citation(
 def _best_sentence(
     text: str, answer: set[str], question: set[str], weights: dict[str, float]
 ) -> Span:
-    spans = sentence_spans(text, 0, len(text)) or [(0, len(text))]
+    spans = [_without_heading(text, span) for span in sentence_spans(text, 0, len(text))]
+    spans = spans or [(0, len(text))]
 
     def closeness(span: Span) -> float:
         words = _words(text[slice(*span)])
@@ -118,6 +131,20 @@ def _best_sentence(
         return shared / math.sqrt(_mass(words, weights))  # long sentences share words by chance
 
     return max(spans, key=closeness)
+
+
+def _without_heading(text: str, span: Span) -> Span:
+    """A heading has no full stop, so it comes with the sentence below; a quote begins there."""
+    cut = text.rfind("\n\n", *span)
+    if cut < 0:
+        return span
+    while text[cut].isspace():  # a sentence span ends in text, so this stops inside it
+        cut += 1
+    return cut, span[1]
+
+
+def _ratio(value: float, most: float) -> float:
+    return value / most if most > 0 else 0.0
 
 
 def _words(text: str) -> set[str]:

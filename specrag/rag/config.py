@@ -56,7 +56,7 @@ class RetrievalConfig:
     """
 
     index: str = "handbook"
-    k: int = 3
+    k: int = 2
     context_tokens: int = 900
 
 
@@ -80,13 +80,16 @@ class PromptConfig:
     """What the target is told.
 
     Attributes:
-        system: System message of both branches.
+        system: System message of both branches; empty for the chat template's own.
         with_passages: User message with passages; ``{passages}`` and ``{question}`` are filled in.
         without_passages: User message of the closed-book branch; ``{question}`` is filled in.
     """
 
-    system: str = "You are a helpful assistant. Answer briefly."
-    with_passages: str = "{passages}\n\nQuestion: {question}"
+    system: str = ""
+    with_passages: str = (
+        "Context:\n{passages}\n\nAnswer the question based on the context above.\n"
+        "Question: {question}"
+    )
     without_passages: str = "{question}"
 
 

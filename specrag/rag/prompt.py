@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specrag.models.tokenizer import Message, Tokenizer
 from specrag.rag.config import PromptConfig
 from specrag.retrieval.document import Passage, ScoredPassage
+
+_SLOT = re.compile(r"\{(passages|question)\}")
+_PROBE = "specrag probe question"  # stands in no template
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,7 @@ class PackedPrompt:
     Attributes:
         messages: What the target is told.
         passages: The passages in it, best first.
-        context_tokens: Tokens of these passages, numbering and headings included.
+        context_tokens: Tokens of these passages, headings included.
     """
 
     messages: tuple[Message, ...]
@@ -68,7 +72,7 @@ class PromptBuilder:
         texts: list[str] = []
         spent = 0
         for scored in found:
-            text = _numbered(len(used) + 1, scored.passage)
+            text = _titled(scored.passage)
             size = len(self._tokenizer.encode(text))
             if used and spent + size > self._context_tokens:
                 continue
@@ -84,8 +88,14 @@ class PromptBuilder:
         Args:
             question: What the user asked.
         """
-        text = self._tokenizer.chat_text(self.closed_book(question).messages)
-        return len(self._tokenizer.encode(text[text.rindex(question) :]))
+        # What follows is found with another question: a short one may stand in the template, too.
+        probe = self._chat_text(_PROBE)
+        num_behind = len(probe) - probe.rindex(_PROBE) - len(_PROBE)
+        text = self._chat_text(question)
+        return len(self._tokenizer.encode(text[len(text) - num_behind - len(question) :]))
+
+    def _chat_text(self, question: str) -> str:
+        return self._tokenizer.chat_text(self.closed_book(question).messages)
 
     def _messages(self, user: str) -> tuple[Message, ...]:
         turn = {"role": "user", "content": user}
@@ -95,13 +105,11 @@ class PromptBuilder:
 
 
 def _fill(template: str, question: str, passages: str = "") -> str:
-    # Not str.format: passages and questions may hold braces of their own.
-    before, _, after = template.partition("{question}")
-    return (
-        f"{before.replace('{passages}', passages)}{question}{after.replace('{passages}', passages)}"
-    )
+    # Not str.format: passages and questions may hold braces, and even slots, of their own.
+    values = {"question": question, "passages": passages}
+    return _SLOT.sub(lambda slot: values[slot[1]], template)
 
 
-def _numbered(number: int, passage: Passage) -> str:
-    title = passage.heading or passage.document
-    return f"[{number}] {title}\n{passage.text}"
+def _titled(passage: Passage) -> str:
+    # No numbers: a small model goes on counting instead of answering; citations need none.
+    return f"{passage.heading or passage.document}\n{passage.text}"
