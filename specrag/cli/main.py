@@ -21,6 +21,12 @@ from specrag.registry import Registry
 
 # name: ("module:attribute", one line for `specrag --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "ask": ("specrag.cli.ask:ask", "Answer a question from documents, with citations."),
+    "generate": ("specrag.cli.generate:generate", "Generate text without documents."),
+    "index": ("specrag.cli.index:app", "Build, search and inspect document indexes."),
+    "gate": ("specrag.cli.gate:app", "Explain and calibrate the retrieval gate."),
+    "serve": ("specrag.cli.serve:serve", "Serve POST /ask over HTTP."),
+    "bench": ("specrag.cli.bench:bench", "Measure drafters against plain decoding."),
     "models": ("specrag.cli.models:app", "List and fetch the embedded models."),
 }
 

@@ -1,0 +1,92 @@
+"""Errors over HTTP: RFC 9457 problem details, without anything of the server's insides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from specrag.errors import ConfigError, InputError
+from specrag.server.schemas import Problem
+
+MEDIA_TYPE = "application/problem+json"
+_BODY_HINT = "send a JSON object with the header Content-Type: application/json"
+
+
+def install(app: FastAPI) -> None:
+    """Makes an application answer every error with a problem.
+
+    Args:
+        app: Is changed.
+    """
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    for kind in (ConfigError, InputError):
+        app.add_exception_handler(kind, _on_unusable_request)
+    # Also errors of specrag that no client can mend. The server logs them; a client learns nothing.
+    app.add_exception_handler(Exception, _on_failure)
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describes errors for the OpenAPI document.
+
+    Args:
+        *statuses: Those that a route can answer with.
+    """
+    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": content}
+        for status in statuses
+    }
+
+
+def _response(
+    status: int,
+    detail: str,
+    *,
+    hint: str | None = None,
+    errors: list[dict[str, str]] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    title = HTTPStatus(status).phrase
+    problem = Problem(title=title, status=status, detail=detail, hint=hint, errors=errors)
+    content = problem.model_dump(exclude_none=True)
+    return JSONResponse(content, status, headers, media_type=MEDIA_TYPE)
+
+
+async def _on_validation_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError), "registered for this type alone"
+    found = error.errors()
+    if any(item["type"] == "json_invalid" for item in found):
+        reason = found[0].get("ctx", {}).get("error", "cannot be parsed")
+        return _response(400, f"the body is not valid JSON: {reason}", hint=_BODY_HINT)
+    # Only place and message are passed on: the input may be long, or no JSON at all (NaN).
+    errors = [{"field": _field(item["loc"]), "message": item["msg"]} for item in found]
+    detail = "; ".join(f"{item['field']}: {item['message']}" for item in errors)
+    hint = _BODY_HINT if any(item["field"] == "body" for item in errors) else None
+    return _response(422, detail, hint=hint, errors=errors)
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location[1:] or location)
+
+
+async def _on_http_exception(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException), "registered for this type alone"
+    return _response(error.status_code, str(error.detail), headers=error.headers)
+
+
+async def _on_unusable_request(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ConfigError | InputError), "registered for these types alone"
+    return _response(422, error.message, hint=error.hint)
+
+
+async def _on_failure(_request: Request, _error: Exception) -> JSONResponse:
+    # The server drops the connection after a failure, so a client must not use it again.
+    headers = {"Connection": "close"}
+    return _response(500, "the server failed to answer; its log says why", headers=headers)

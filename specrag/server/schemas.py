@@ -1,0 +1,160 @@
+"""What goes in and out over HTTP. The answer's shape is that of ``Answer.to_dict``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from specrag.decoding.sampling import SamplingParams
+from specrag.rag.config import MODES
+
+MAX_QUESTION_LENGTH = 8000
+MAX_PASSAGES = 50
+MAX_TOKENS = 8192  # memory is set aside for all of them before the first is generated
+
+Mode = Annotated[str, Field(json_schema_extra={"enum": list(MODES)})]
+
+
+class AskRequest(BaseModel):
+    """A question. What is left out is as the pipeline says."""
+
+    # Strict: "3" is not 3. Ranges of sampling parameters are checked where they are defined.
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    question: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
+    mode: Mode | None = Field(
+        default=None, description="Whether the gate decides about the lookup."
+    )
+    k: int | None = Field(default=None, ge=1, le=MAX_PASSAGES, description="Passages to look up.")
+    max_tokens: int | None = Field(
+        default=None, ge=1, le=MAX_TOKENS, description="Most tokens of the answer."
+    )
+    temperature: float | None = Field(default=None, description="0 is greedy.")
+    top_p: float | None = Field(default=None, description="Probability mass kept, 1.0 keeps all.")
+    top_k: int | None = Field(default=None, description="Most probable tokens kept, 0 keeps all.")
+    seed: int | None = Field(default=None, description="Seed of the random draws.")
+    stop: list[str] | None = Field(default=None, description="Texts that end the answer.")
+
+    def sampling(self, defaults: SamplingParams) -> SamplingParams:
+        """Returns the sampling parameters of the request.
+
+        Args:
+            defaults: For what the request leaves out.
+
+        Raises:
+            ConfigError: One is out of its range.
+        """
+        names = {"max_tokens", "temperature", "top_p", "top_k", "seed", "stop"}
+        return replace(defaults, **self.model_dump(include=names, exclude_none=True))
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class CitationShape(_Shape):
+    """A passage that supports the answer."""
+
+    n: int
+    document: str
+    passage: int
+    page: int | None
+    start: int
+    end: int
+    score: float
+    quote: str
+
+
+class GateShape(_Shape):
+    """The decision that led to the answer."""
+
+    retrieve: bool
+    reason: str
+    p_without: float | None
+    p_with: float | None
+    threshold: float | None
+    zone: Literal["confident", "unsure", "needed", "fixed"]
+    signals: dict[str, int | float]
+    fingerprint: str
+
+
+class UsageShape(_Shape):
+    """Tokens and lookups."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    context_tokens: int
+    lookups: int
+    draft_tokens: int
+
+
+class DraftingShape(_Shape):
+    """Counters of one drafter."""
+
+    num_drafts: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+
+
+class SpeculationShape(DraftingShape):
+    """Counters of all drafters together, and by drafter."""
+
+    num_accepted_tokens_per_pos: list[int]
+    mean_acceptance_length: float
+    drafters: dict[str, DraftingShape]
+
+
+class TimingsShape(_Shape):
+    """Milliseconds of each stage."""
+
+    draft_ms: float
+    verify_ms: float
+    lookup_ms: float
+    prefill_ms: float
+    decode_ms: float
+    gate_ms: float
+    total_ms: float
+    tokens_per_second: float
+
+
+class AskResponse(_Shape):
+    """An answer with its sources and statistics."""
+
+    answer: str
+    citations: list[CitationShape]
+    gate: GateShape
+    usage: UsageShape
+    speculation: SpeculationShape
+    timings: TimingsShape
+    finish_reason: Literal["stop", "length"]
+    model: str
+    pipeline: str
+    index: str
+    index_version: str
+    request_id: str
+
+
+class HealthResponse(_Shape):
+    """That the server is alive, and what it serves."""
+
+    status: Literal["ok"]
+    version: str
+    pipeline: str
+    model: str
+    index: str
+    index_version: str
+
+
+class Problem(_Shape):
+    """An error, as RFC 9457 describes it."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    hint: str | None = Field(default=None, description="What to do next.")
+    errors: list[dict[str, str]] | None = Field(
+        default=None, description="For each field that cannot be used: field and message."
+    )

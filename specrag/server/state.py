@@ -1,0 +1,44 @@
+"""What the server holds while it runs: one pipeline, loaded before the first request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import Depends, FastAPI, Request
+
+from specrag.rag.build import SpecRAG
+from specrag.rag.pipeline import Pipeline
+from specrag.server.settings import ServerSettings
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def lifespan_of(settings: ServerSettings, rag: Pipeline | None) -> Lifespan:
+    """Returns the application's lifespan, which ends its start-up when the pipeline is there.
+
+    Args:
+        settings: What to load.
+        rag: A pipeline that is loaded already; then nothing is loaded.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        load = partial(SpecRAG.load, settings.pipeline, docs=settings.docs)
+        app.state.rag = rag or await to_thread.run_sync(load)
+        yield
+
+    return lifespan
+
+
+async def _rag_of(request: Request) -> Pipeline:
+    # A coroutine: a plain function would wait for a worker thread, and questions may hold them all.
+    rag: Pipeline = request.app.state.rag
+    return rag
+
+
+Rag = Annotated[Pipeline, Depends(_rag_of)]
+"""Parameter type of a route that needs the pipeline."""
