@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from specrag.rag.build import SpecRAG
 
 # Read when these libraries are first imported, so set before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -66,6 +70,38 @@ def model_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         archive.writestr(f"{info}/RECORD", "")
     return path
+
+
+@pytest.fixture(scope="session")
+def tiny_rag(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpecRAG]:
+    """A whole pipeline of toy parts that answers (nonsense) in milliseconds."""
+    from specrag.models.tiny import tiny_target, tiny_tokenizer
+    from specrag.rag.build import SpecRAG
+    from specrag.rag.config import AnswerConfig, PipelineConfig
+    from specrag.retrieval.build import build_index
+    from specrag.retrieval.encoder import HashingEncoder
+    from specrag.retrieval.recipe import IndexRecipe
+    from specrag.retrieval.retriever import open_index
+
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "docs").mkdir()
+    for name, text in {
+        "sea.md": "The sea is deep. Whales live in the sea and sing.",
+        "sky.md": "The sky is high. Swifts sleep in the sky while they fly.",
+        "soil.md": "The soil is dark. Moles dig long tunnels in the soil.",
+    }.items():
+        (folder / "docs" / name).write_text(text, encoding="utf-8")
+    encoder = HashingEncoder()
+    recipe = IndexRecipe("tiny-docs", folder / "docs", encoder.name)
+    build_index(recipe, encoder, folder / "index")
+    retriever = open_index(folder / "index", encoder)
+    yield SpecRAG(
+        target=tiny_target(vocab_size=96, max_context=2048),
+        tokenizer=tiny_tokenizer(96),
+        index=retriever,
+        config=PipelineConfig(name="tiny", answer=AnswerConfig(max_tokens=24)),
+    )
+    retriever.close()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from transformers.generation.logits_process import (
-    LogitsProcessorList,
+    LogitsProcessor,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
@@ -107,8 +107,10 @@ class TokenSampler:
         """
         scores = logits.float().unsqueeze(0)
         before = history.to(logits.device).unsqueeze(0)
-        processed: torch.Tensor = self._processors(before, scores)
-        return processed.squeeze(0)
+        # Not as a LogitsProcessorList: that inspects each processor's signature on every call.
+        for processor in self._processors:
+            scores = processor(before, scores)
+        return scores.squeeze(0)
 
     def target_probs(self, logits: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
         """Returns the distribution that the next token is drawn from.
@@ -163,9 +165,9 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _processors(params: SamplingParams) -> LogitsProcessorList:
+def _processors(params: SamplingParams) -> list[LogitsProcessor]:
     """Lists the processors in the order of transformers' ``generate``."""
-    processors = LogitsProcessorList()
+    processors: list[LogitsProcessor] = []
     if params.repetition_penalty != 1.0:
         processors.append(RepetitionPenaltyLogitsProcessor(params.repetition_penalty))
     if params.is_greedy:

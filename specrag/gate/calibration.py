@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -119,14 +119,12 @@ class Calibration:
                     f"{suggest(key, names)}",
                     hint=hint,
                 )
+        for damage in _damages(content):
+            raise GateError(f"the calibration {str(path)!r} is damaged: {damage}", hint=hint)
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in content.items()
         }
-        known = [item.name for item in fields(GateSignals)]
-        for name in values["features"]:
-            if name not in known:
-                raise GateError(f"unknown signal {name!r}; {suggest(name, known)}", hint=hint)
         return cls(**values)
 
 
@@ -192,9 +190,12 @@ def fit(
         seed: Of the folds.
 
     Raises:
-        GateError: There are too few questions of a kind.
+        GateError: There are too few questions of a kind, or a share is not from 0 to 1.
     """
-    good = np.array([not row.retrieve for row in rows])
+    for name, share in (("max_missed", max_missed), ("max_wasted", max_wasted)):
+        if not 0 <= share <= 1:
+            raise GateError(f"{name} must be from 0 to 1, got {share}")
+    good = np.array([not row.retrieve for row in rows], dtype=bool)
     if min(good.sum(), (~good).sum()) < 10:
         raise GateError(
             f"a calibration needs at least 10 questions of each kind, got {int((~good).sum())} "
@@ -221,6 +222,47 @@ def fit(
         min_score=min_score,
         num_labels=len(rows),
         report=_report(held_out, good, confident, needed),
+    )
+
+
+def _damages(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with the values of a calibration file."""
+    features = content["features"]
+    if not isinstance(features, list) or not features:
+        yield f"features must be a list of signals, got {features!r}"
+        return
+    known = [item.name for item in fields(GateSignals)]
+    yield from (
+        f"unknown signal {name!r}; {suggest(str(name), known)}"
+        for name in features
+        if name not in known
+    )
+    for key in ("mean", "scale", "weights"):
+        if not _are_numbers(content[key], len(features)):
+            yield f"{key} must be {len(features)} finite numbers, got {content[key]!r}"
+        elif key == "scale" and min(content[key]) <= 0:
+            yield f"scale must be above 0, got {content[key]!r}"
+    numbers = ("intercept", "confident_above", "needed_below", "min_score", "num_labels")
+    bad = [key for key in numbers if not _are_numbers([content[key]], 1)]
+    yield from (f"{key} must be a finite number, got {content[key]!r}" for key in bad)
+    if not bad and content["needed_below"] > content["confident_above"]:
+        yield f"needed_below {content['needed_below']} is above {content['confident_above']}"
+    yield from _damaged_tables(content)
+
+
+def _damaged_tables(content: Mapping[str, Any]) -> Iterator[str]:
+    fitted_on, report = content["fitted_on"], content["report"]
+    if not isinstance(fitted_on, dict) or not all(isinstance(v, str) for v in fitted_on.values()):
+        yield f"fitted_on must map names to fingerprints, got {fitted_on!r}"
+    if not isinstance(report, dict) or not _are_numbers([*report.values()], len(report)):
+        yield f"report must map names to finite numbers, got {report!r}"
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) == count
+        and all(type(value) in (int, float) and math.isfinite(value) for value in values)
     )
 
 
@@ -251,7 +293,8 @@ def _lowest_above(
 ) -> float:
     """The lowest threshold that at most a share of the masked probabilities reach."""
     ranked = np.sort(probabilities[mask])[::-1]
-    return float(np.nextafter(ranked[int(share * len(ranked))], 1.0))
+    # Upwards without end: a probability can be 1.0 itself, and must stay below the threshold.
+    return float(np.nextafter(ranked[_place(share, ranked)], math.inf))
 
 
 def _highest_below(
@@ -259,7 +302,11 @@ def _highest_below(
 ) -> float:
     """The highest threshold that at most a share of the masked probabilities stay below."""
     ranked = np.sort(probabilities[mask])
-    return float(ranked[int(share * len(ranked))])
+    return float(ranked[_place(share, ranked)])
+
+
+def _place(share: float, ranked: np.ndarray[Any, Any]) -> int:
+    return min(int(share * len(ranked)), len(ranked) - 1)
 
 
 def _best_score(scores: Sequence[float], good: np.ndarray[Any, Any]) -> float:

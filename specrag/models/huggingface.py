@@ -190,9 +190,8 @@ class HuggingFaceTarget(TargetModel):
         batch, nodes, _ = visible.shape
         total = cache.max_length + nodes
         # The lowest finite value, not -inf: a row of -inf only would give NaN.
-        mask = torch.full(
-            (batch, 1, nodes, total), torch.finfo(self.dtype).min, device=self.device
-        ).to(self.dtype)
+        lowest = torch.finfo(self.dtype).min
+        mask = torch.full((batch, 1, nodes, total), lowest, dtype=self.dtype, device=self.device)
         for row, length in enumerate(cache.lengths):
             mask[row, 0, :, :length] = 0
             mask[row, 0, :, length : length + nodes].masked_fill_(visible[row], 0)

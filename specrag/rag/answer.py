@@ -38,9 +38,10 @@ class Timings:
         draft_ms: Proposing tokens.
         verify_ms: Passes of the target after prefill.
         lookup_ms: Encoding the question and searching.
-        prefill_ms: Evaluating prompts, the dropped closed-book one included.
+        prefill_ms: Evaluating the prompt that was answered from, first token included.
         decode_ms: All after the first token of the answer: draft and verify.
-        gate_ms: The closed-book beginning of a retrieved answer, which the gate needed.
+        gate_ms: The closed-book beginning that was dropped for a retrieved answer, its prefill
+            included; 0 when the answer goes on from it.
         total_ms: From question to last token.
         tokens_per_second: Tokens of the answer after the first, per second of ``decode_ms``.
     """

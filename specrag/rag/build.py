@@ -95,15 +95,32 @@ class SpecRAG(Pipeline):
             IndexFormatError: The index is damaged or foreign.
         """
         config = load_pipeline(pipeline)
-        rag = cls(
-            target=config.target.model,
+        rag = cls.from_config(config, docs=docs, progress=progress)
+        rag.gate = _gate(config, rag.fingerprints())
+        return rag
+
+    @classmethod
+    def from_config(
+        cls,
+        config: PipelineConfig,
+        *,
+        docs: str | Path | None = None,
+        progress: bool = False,
+    ) -> SpecRAG:
+        """Makes the pipeline of a definition without its calibration, which may not exist yet.
+
+        Args:
+            config: The definition.
+            docs: As for ``load``.
+            progress: Whether to show progress bars on standard error.
+        """
+        return cls(
+            target=str(_beside(config, config.target.model)),
             drafter=config.drafter.name,
-            index=Path(docs) if docs is not None else _index_of(config),
+            index=Path(docs) if docs is not None else _beside(config, config.retrieval.index),
             config=config,
             progress=progress,
         )
-        rag.gate = _gate(config, rag.fingerprints())
-        return rag
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what a calibration of this pipeline's gate holds for, part by part."""
@@ -138,7 +155,7 @@ def named_recipe(index: str | Path) -> IndexRecipe:
     path = Path(index).expanduser()
     if path.suffix == ".toml":
         return load_recipe(path)
-    if isinstance(index, Path) or len(path.parts) > 1:
+    if isinstance(index, Path) or "/" in index or len(path.parts) > 1:
         return docs_recipe(path)
     return load_recipe(find_definition("indexes", index, f"{index}/recipe.toml"))
 
@@ -238,9 +255,10 @@ def calibration_path(config: PipelineConfig) -> Path | None:
     return config.folder / config.gate.calibration if config.gate.calibration else None
 
 
-def _index_of(config: PipelineConfig) -> str | Path:
-    name = config.retrieval.index
-    return config.folder / name if name.endswith(".toml") else name
+def _beside(config: PipelineConfig, name: str) -> str | Path:
+    """Returns a path relative to the pipeline's file for what is plainly one, else the name."""
+    is_path = name.endswith(".toml") or name.startswith(("./", "../"))
+    return (config.folder / name).absolute() if is_path else name
 
 
 def _generator(

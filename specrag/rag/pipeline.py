@@ -139,14 +139,12 @@ class Pipeline:
             An iterator over gate, passages, tokens, citations, done. Closing it early stops
             decoding.
         """
-        chosen = mode or self.mode
+        chosen = self.mode if mode is None else mode
         check_mode(chosen)
         wanted = self.k if k is None else k
-        if not question.strip():
-            raise InputError(f"the question is blank: {question!r}", hint="ask something")
         if wanted < 1:
             raise InputError(f"k must be at least 1, got {wanted}")
-        run = _Run(question.strip(), params or self.params, wanted)
+        run = _Run(_stripped(question), params or self.params, wanted)
         return self._events(run, self._gate_of(chosen, run.question))
 
     def explain(self, question: str) -> tuple[GateDecision, tuple[ScoredPassage, ...]]:
@@ -172,8 +170,11 @@ class Pipeline:
 
         Args:
             question: In plain words.
+
+        Raises:
+            InputError: The question is blank or too long for the target.
         """
-        run = _Run(question.strip(), self.params, self.k)
+        run = _Run(_stripped(question), self.params, self.k)
         with self._engine:
             try:
                 return self._draft(run)
@@ -295,6 +296,12 @@ class Pipeline:
             lookups=run.lookups,
             draft_tokens=len(dropped.rows[0].token_ids) if dropped else 0,
         )
+
+
+def _stripped(question: str) -> str:
+    if not question.strip():
+        raise InputError(f"the question is blank: {question!r}", hint="ask something")
+    return question.strip()
 
 
 def _timings(run: _Run, session: DecodingSession) -> Timings:

@@ -1,0 +1,243 @@
+"""The generator: prompts of every kind, streams, and equality with transformers' generate."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specrag.decoding.generator import Generation, SpeculativeGenerator, is_single
+from specrag.decoding.sampling import SamplingParams
+from specrag.decoding.tree import DraftTree
+from specrag.errors import ConfigError, InputError
+from specrag.models.huggingface import quiet_transformers
+from specrag.models.tiny import tiny_target, tiny_tokenizer
+
+MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why"}]
+PARAMS = SamplingParams(max_tokens=12, seed=1)
+FIELDS = ("text", "token_ids", "finish_reason", "num_prompt_tokens", "seed", "stats")
+
+
+@cache
+def generator_of(seed: int = 0, drafter: str = "suffix") -> SpeculativeGenerator:
+    return SpeculativeGenerator(tiny_target(seed), tiny_tokenizer(), drafter)
+
+
+def one(generator: SpeculativeGenerator, prompt: Any, params: SamplingParams) -> Generation:
+    found = generator.generate(prompt, params)
+    assert isinstance(found, Generation)
+    return found
+
+
+def many(generator: SpeculativeGenerator, prompts: Any, params: SamplingParams) -> list[Generation]:
+    found = generator.generate(prompts, params)
+    assert isinstance(found, list)
+    return found
+
+
+def same(first: Generation, second: Generation) -> bool:
+    return all(getattr(first, name) == getattr(second, name) for name in FIELDS)
+
+
+def random_prompt(seed: int, number: int) -> list[int]:
+    rng = random.Random(f"{seed} {number}")
+    return [rng.randrange(4, 64) for _ in range(rng.randint(1, 12))]
+
+
+@cache
+def transformers_answers(seed: int) -> list[list[int]]:
+    """What transformers' own ``generate`` says to ten prompts."""
+    answers = []
+    for number in range(10):
+        prompt = torch.tensor([random_prompt(seed, number)])
+        answer = tiny_target(seed).model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=16
+        )
+        answers.append(answer[0, prompt.shape[1] :].tolist())
+    return answers
+
+
+@pytest.mark.parametrize("drafter", ["none", "prompt_lookup", "suffix"])
+def test_greedy_answers_are_those_of_transformers_generate(drafter: str) -> None:
+    accepted = 0
+    for seed in range(5):
+        generator = generator_of(seed, drafter)
+        for number, expected in enumerate(transformers_answers(seed)):
+            found = one(generator, random_prompt(seed, number), SamplingParams(max_tokens=16))
+            assert list(found.token_ids) == expected
+            assert found.finish_reason == ("stop" if expected[-1] == 0 else "length")
+            accepted += found.stats.num_accepted_tokens
+    assert (accepted > 30) == (drafter != "none")
+
+
+def test_text_messages_and_ids_are_the_same_prompt() -> None:
+    generator = generator_of()
+    text = generator.tokenizer.chat_text(MESSAGES)
+    answers = [
+        one(generator, prompt, PARAMS)
+        for prompt in (MESSAGES, text, generator.tokenizer.encode(text))
+    ]
+
+    assert same(answers[0], answers[1])
+    assert same(answers[0], answers[2])
+    assert answers[0].num_prompt_tokens == len(generator.tokenizer.encode(text))
+    assert answers[0].text == generator.tokenizer.decode(answers[0].token_ids)
+
+
+def test_a_batch_of_mixed_prompts_answers_each_as_alone() -> None:
+    generator = generator_of()
+    params = SamplingParams(max_tokens=12, temperature=1.0, seed=5)
+    prompts: list[Any] = ["a text", MESSAGES, [7, 8, 9], "x"]
+    batch = many(generator, prompts, params)
+
+    for prompt, answer in zip(prompts, batch, strict=True):
+        alone = one(generator, prompt, params)
+        assert same(answer, alone)
+        assert answer.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"),
+    [
+        ("text", True),
+        ("", True),
+        (MESSAGES, True),
+        ([1, 2], True),
+        ((1, 2), True),
+        (["a", "b"], False),
+        ([MESSAGES], False),
+        ([[1, 2]], False),
+        ([], False),
+    ],
+)
+def test_one_prompt_is_told_from_a_list_of_prompts(prompts: Any, expected: bool) -> None:
+    assert is_single(prompts) == expected
+
+
+def test_no_prompts_get_no_answers() -> None:
+    assert generator_of().generate([], PARAMS) == []
+
+
+@pytest.mark.parametrize("prompt", ["", ["good", ""], [[]], [[5], []]])
+def test_an_empty_prompt_is_an_input_error(prompt: Any) -> None:
+    with pytest.raises(InputError, match="prompt is empty"):
+        generator_of().generate(prompt, PARAMS)
+
+
+def test_a_prompt_too_long_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="has 512 tokens; tiny-0 holds 512") as caught:
+        generator_of().generate([5] * 512, PARAMS)
+    assert "shorten the prompt" in str(caught.value.hint)
+
+
+def test_greedy_is_the_default() -> None:
+    generator = generator_of()
+    answer = generator.generate([7, 8, 9])
+    assert isinstance(answer, Generation)
+
+    assert same(answer, one(generator, [7, 8, 9], SamplingParams(seed=answer.seed)))
+
+
+def test_the_reported_seed_gives_the_same_answer_again() -> None:
+    generator = generator_of()
+    params = SamplingParams(max_tokens=20, temperature=1.5, ignore_eos=True)
+    first, other = (one(generator, [7, 8, 9], params) for _ in range(2))
+    again = one(
+        generator,
+        [7, 8, 9],
+        SamplingParams(max_tokens=20, temperature=1.5, ignore_eos=True, seed=first.seed),
+    )
+
+    assert first.seed != other.seed
+    assert first.token_ids != other.token_ids
+    assert again.token_ids == first.token_ids
+
+
+@pytest.mark.parametrize("stop", [(), ("i",), ("zq", "e")])
+def test_the_stream_joined_is_the_answer(stop: tuple[str, ...]) -> None:
+    for number in range(20):
+        generator, prompt = generator_of(number % 4), [4 + number, 5, 6]
+        params = SamplingParams(max_tokens=25, stop=stop, temperature=1.2, seed=number)
+        answer = one(generator, prompt, params)
+        updates = list(generator.stream(prompt, params))
+
+        assert "".join(update.text for update in updates) == answer.text
+        assert sum((u.token_ids for u in updates), ()) == answer.token_ids
+        assert [u.finish_reason for u in updates[:-1]] == [None] * (len(updates) - 1)
+        assert updates[-1].finish_reason == answer.finish_reason
+        text = generator.tokenizer.decode(answer.token_ids)
+        ends = [text.find(s) for s in stop if s in text]
+        assert answer.text == (text[: min(ends)] if ends else text)
+
+
+def test_a_stream_closed_early_closes_the_drafter(scripted: Callable[..., Any]) -> None:
+    drafter = scripted(lambda prompt, output, budget: DraftTree.chain([5, 6]))
+    generator = SpeculativeGenerator(tiny_target(), tiny_tokenizer(), drafter)
+    stream = generator.stream([7, 8], SamplingParams(max_tokens=30, ignore_eos=True))
+    assert len(next(stream).token_ids) == 1
+    next(stream)
+    assert drafter.sessions[0].num_closed == 0
+    stream.close()  # type: ignore[attr-defined]
+
+    assert drafter.sessions[0].num_closed == 1
+    assert list(stream) == []
+    assert one(generator, [7, 8], PARAMS).token_ids  # the generator is as good as new
+
+
+def test_a_drafter_that_fails_is_closed(scripted: Callable[..., Any]) -> None:
+    def fail(*_: Any) -> DraftTree:
+        raise RuntimeError("no idea")
+
+    drafter = scripted(fail)
+    generator = SpeculativeGenerator(tiny_target(), tiny_tokenizer(), drafter)
+    with pytest.raises(RuntimeError, match="no idea"):
+        generator.generate([7, 8], SamplingParams(max_tokens=9, ignore_eos=True))
+
+    assert drafter.sessions[0].num_closed == 1
+
+
+def test_passages_reach_the_drafter(scripted: Callable[..., Any]) -> None:
+    target, seen = tiny_target(), []
+
+    def copy(prompt: tuple[int, ...], output: tuple[int, ...], budget: Any) -> DraftTree:
+        seen.append(prompt)
+        return DraftTree()
+
+    generator = SpeculativeGenerator(target, tiny_tokenizer(), scripted(copy))
+    asked = generator.request("abc", PARAMS, passages=[[1, 2], (3,)], num_traced=2)
+
+    assert asked.passages == ((1, 2), (3,))
+    assert asked.num_traced == 2
+    assert asked.prompt_ids == tuple(generator.tokenizer.encode("abc"))
+
+
+def test_times_are_floats_that_are_not_negative() -> None:
+    timings = one(generator_of(), [7, 8, 9], PARAMS).timings
+    values = [timings.prefill_ms, timings.draft_ms, timings.verify_ms, timings.decode_ms]
+
+    assert all(isinstance(value, float) and value >= 0 for value in values)
+
+
+def test_an_unknown_drafter_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="sufix"):
+        generator_of(drafter="sufix")
+
+
+def test_a_model_folder_becomes_a_generator(tmp_path: Path, isolated_home: Path) -> None:
+    target = tiny_target()
+    with quiet_transformers():
+        target.model.save_pretrained(tmp_path / "model")
+    tiny_tokenizer().backend.save_pretrained(tmp_path / "model")
+    generator = SpeculativeGenerator.from_pretrained(str(tmp_path / "model"), dtype="float32")
+
+    assert (
+        one(generator, MESSAGES, PARAMS).token_ids
+        == one(generator_of(), MESSAGES, PARAMS).token_ids
+    )
+    assert generator.drafter.name == "suffix"
+    assert generator.costs is not None
