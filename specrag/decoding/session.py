@@ -108,7 +108,7 @@ class DecodingSession:
             )
         detokenizer = Detokenizer(self._tokenizer)
         checker = StopChecker(request.params, self._target.eos_token_ids, detokenizer, room)
-        capacity = len(request.prompt_ids) + request.params.max_tokens + 1
+        capacity = len(request.prompt_ids) + min(request.params.max_tokens, room) + 1
         return Row(
             request,
             TokenSampler(request.params),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.drafter import Drafter
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
-from specrag.errors import ConfigError
+from specrag.errors import ConfigError, IndexFormatError
 from specrag.gate.calibration import Calibration
 from specrag.gate.policy import CalibratedGate, FixedGate, RetrievalGate
 from specrag.home import find_definition, home
@@ -25,6 +27,8 @@ from specrag.retrieval.build import BuildReport, build_index
 from specrag.retrieval.encoder import Encoder, SentenceTransformerEncoder
 from specrag.retrieval.recipe import IndexRecipe, load_recipe
 from specrag.retrieval.retriever import Retriever, open_index
+
+_LOG = logging.getLogger(__name__)
 
 DOCS_PATTERNS = ("**/*.md", "**/*.markdown", "**/*.rst", "**/*.txt")
 
@@ -220,14 +224,27 @@ def build_named(
 def open_named(index: str | Path, progress: bool = False) -> Retriever:
     """Opens the index of a recipe, building it first when it is missing or out of date.
 
+    Files that could not be read are logged as warnings.
+
     Args:
         index: As for ``named_recipe``.
         progress: Whether to show progress bars on standard error.
+
+    Raises:
+        IndexFormatError: The index is damaged; the hint is the command that builds it again.
     """
     recipe = named_recipe(index)
     encoder = named_encoder(recipe.encoder)
-    build_index(recipe, encoder, index_dir(recipe.name), progress=progress)
-    return open_index(index_dir(recipe.name), encoder)
+    place = index_dir(recipe.name)
+    report = build_index(recipe, encoder, place, progress=progress)
+    for failure in report.failures:
+        _LOG.warning("left out %s: %s", failure.path, failure.reason)
+    try:
+        return open_index(place, encoder)
+    except IndexFormatError as error:
+        # Only here is it known what the user called the index.
+        command = f"specrag index build {shlex.quote(str(index))} --force"
+        raise IndexFormatError(error.message, hint=f"build it again: {command}") from error
 
 
 def sampling_params(config: PipelineConfig) -> SamplingParams:
@@ -295,5 +312,9 @@ def _gate(config: PipelineConfig, parts: Mapping[str, str]) -> RetrievalGate:
             True,
             f"The gate was calibrated for another {' and '.join(other)}, so the documents were "
             "asked to be safe; `specrag gate calibrate` fits it to this combination.",
+        )
+    if not calibration.beats_chance:
+        return FixedGate(
+            True, "The gate was found to decide no better than chance, so the documents were asked."
         )
     return CalibratedGate(calibration)

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from specrag.errors import ConfigError, InputError
 from specrag.gate.calibration import Calibration, LabelledSignals, fit
+from specrag.gate.rules import rule_for
 from specrag.gate.signals import LookupSignals
 from specrag.home import find_definition
 from specrag.rag.build import SpecRAG, calibration_path
@@ -50,7 +51,9 @@ def calibrate(
     if rag.retriever is None:
         raise ConfigError(f"the pipeline {rag.name!r} has no index, so there is no gate to fit")
     rows = []
-    for item in tqdm(questions, "measuring", disable=not progress):
+    # What a rule decides never reaches the gate, so it should not shape its thresholds.
+    open_questions = [item for item in questions if rule_for(item.question) is None]
+    for item in tqdm(open_questions, "measuring", disable=not progress):
         signals = rag.signals_of(item.question)
         lookup = LookupSignals.of(rag.retriever.retrieve(item.question, 1))
         rows.append(LabelledSignals(signals, item.retrieve, lookup.top_score))
