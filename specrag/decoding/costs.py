@@ -33,7 +33,10 @@ def known_costs(target: HuggingFaceTarget) -> PassCosts:
     path = home() / "pass_costs" / f"{_key(target)}.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return PassCosts(tuple(content["num_nodes"]), tuple(content["relative"]))
+        # An empty or uneven table (a disk that was full) is a ValueError: measured again.
+        pairs = list(zip(content["num_nodes"], content["relative"], strict=True))
+        sizes, relative = zip(*pairs, strict=True)
+        return PassCosts(sizes, relative)
     except (OSError, ValueError, KeyError, TypeError):
         costs = measure_costs(target)
     try:
@@ -55,20 +58,21 @@ def measure_costs(target: TargetModel) -> PassCosts:
     Args:
         target: A loaded target.
     """
-    context = min(_CONTEXT_TOKENS, target.max_context - max(SIZES))
-    cache = target.new_cache(1, context + max(SIZES))
+    sizes = [size for size in SIZES if size == 1 or size < target.max_context // 2]
+    context = max(1, min(_CONTEXT_TOKENS, target.max_context - max(sizes)))
+    cache = target.new_cache(1, context + max(sizes))
     target.prefill([[index % target.vocab_size for index in range(context)]], cache)
-    best = dict.fromkeys(SIZES, float("inf"))
+    best = dict.fromkeys(sizes, float("inf"))
     for _ in range(_ROUNDS):
-        for size in SIZES:
+        for size in sizes:
             tree_pass = pack([0], [DraftTree.chain([0] * (size - 1))])
             started = time.perf_counter()
             # Reading a figure back waits for an accelerator to finish.
             target.forward(tree_pass, cache).logits[0, -1, 0].item()
             best[size] = min(best[size], time.perf_counter() - started)
     # A larger pass is never cheaper; what looks so is noise.
-    relative = [max(best[s] for s in SIZES[: i + 1]) / best[SIZES[0]] for i in range(len(SIZES))]
-    return PassCosts(SIZES, tuple(round(value, 3) for value in relative))
+    relative = [max(best[s] for s in sizes[: i + 1]) / best[1] for i in range(len(sizes))]
+    return PassCosts(tuple(sizes), tuple(round(value, 3) for value in relative))
 
 
 def _key(target: HuggingFaceTarget) -> str:

@@ -24,6 +24,7 @@ FEATURES: tuple[str, ...] = (
     "low_probability",
     "first_probability",
     "question_perplexity",
+    "term_coverage",
 )
 """Signals that the probability is fitted on; perplexities enter by their logarithm."""
 
@@ -178,7 +179,7 @@ def fit(
     rows: Sequence[LabelledSignals],
     fitted_on: Mapping[str, str],
     *,
-    max_missed: float = 0.02,
+    max_missed: float = 0.05,
     max_wasted: float = 0.05,
     seed: int = 0,
 ) -> Calibration:
@@ -190,8 +191,7 @@ def fit(
     Args:
         rows: Labelled questions of both kinds, at least ten each.
         fitted_on: Fingerprints of target, drafter, prompt, encoder and index.
-        max_missed: Largest share of questions that need documents to land in ``confident``;
-            smaller than ``max_wasted``, since a missed lookup costs the answer, a wasted one time.
+        max_missed: Largest share of questions that need documents to land in ``confident``.
         max_wasted: Largest share of questions that need none to land in ``needed``.
         seed: Of the folds.
 

@@ -35,6 +35,8 @@ class GateSignals:
         first_probability: Probability of the first emitted token.
         question_perplexity: Perplexity of the question's own tokens under the target.
         num_tokens: Emitted tokens that the figures are taken over.
+        term_coverage: How much of the question's rare words the documents know, from 0 to 1; what
+            they do not speak of they cannot answer. Read from term counts, not by a lookup.
     """
 
     cross_model_perplexity: float
@@ -47,6 +49,7 @@ class GateSignals:
     first_probability: float
     question_perplexity: float
     num_tokens: int
+    term_coverage: float = 1.0
 
     def to_dict(self) -> dict[str, float]:
         """Returns the signals by name."""
@@ -83,13 +86,16 @@ class LookupSignals:
         return asdict(self)
 
 
-def measure(trace: VerificationTrace, stats: DecodingStats, num_question: int) -> GateSignals:
+def measure(
+    trace: VerificationTrace, stats: DecodingStats, num_question: int, term_coverage: float = 1.0
+) -> GateSignals:
     """Reads the signals off the passes made so far.
 
     Args:
         trace: What the passes saw.
         stats: Counters of the same passes.
         num_question: Tokens of the question, the first ones of the traced prompt.
+        term_coverage: Of the question by the documents.
 
     Raises:
         ValueError: Nothing has been emitted yet.
@@ -110,6 +116,7 @@ def measure(trace: VerificationTrace, stats: DecodingStats, num_question: int) -
         first_probability=math.exp(emitted[0]),
         question_perplexity=_perplexity(trace.prompt_logprobs[:num_question]),
         num_tokens=stats.num_tokens,
+        term_coverage=term_coverage,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +10,8 @@ from typing import Any
 
 from specrag.retrieval.document import ScoredPassage
 from specrag.retrieval.sentences import Span, sentence_spans
+from specrag.retrieval.terms import content_words
 
-_HAN = r"\u3400-\u9fff"
-_LETTERS = rf"[^\W_{_HAN}]+"  # up to a Chinese character, which is a word of its own
-_WORD = re.compile(rf"[{_HAN}]|{_LETTERS}(?:[._'-]{_LETTERS})*")
-_COMMON = frozenset(
-    _WORD.findall(
-        "a about also an and any are as at be because been but by can could did do does for from "
-        "had has have how i if in into is it its may me more most my no not of on one or other our "
-        "out so some such than that the their them then there these they this those to up use used "
-        "was we were what when where which who why will with would you your"
-    )
-)
 MIN_SUPPORT = 0.3
 """Share of an answer's words that a passage must hold to be cited beside these two."""
 
@@ -77,8 +66,8 @@ def cite(question: str, answer: str, passages: Sequence[ScoredPassage]) -> tuple
     if not passages:
         return ()
     weights = _rarity(passages)
-    wanted = _words(answer)
-    support = [_share(wanted, _words(found.passage.text), weights) for found in passages]
+    wanted = content_words(answer)
+    support = [_share(wanted, content_words(found.passage.text), weights) for found in passages]
     nearest = max(found.score for found in passages)
     merit = [
         _SUPPORT_WEIGHT * share + _ratio(found.score, nearest)
@@ -90,7 +79,7 @@ def cite(question: str, answer: str, passages: Sequence[ScoredPassage]) -> tuple
     kept = [i for i in order if i in (0, best) or support[i] >= least]
     cited: dict[tuple[str, int, int], Citation] = {}
     for i in kept:
-        citation = _citation(len(cited) + 1, passages[i], wanted, _words(question), weights)
+        citation = _citation(len(cited) + 1, passages[i], wanted, content_words(question), weights)
         cited.setdefault((citation.document, citation.start, citation.end), citation)
     return tuple(cited.values())
 
@@ -123,7 +112,7 @@ def _best_sentence(
     spans = spans or [(0, len(text))]
 
     def closeness(span: Span) -> float:
-        words = _words(text[slice(*span)])
+        words = content_words(text[slice(*span)])
         if not words:
             return 0.0
         shared = _mass(answer & words, weights)
@@ -147,12 +136,8 @@ def _ratio(value: float, most: float) -> float:
     return value / most if most > 0 else 0.0
 
 
-def _words(text: str) -> set[str]:
-    return {word for word in _WORD.findall(text.lower()) if word not in _COMMON}
-
-
 def _rarity(passages: Sequence[ScoredPassage]) -> dict[str, float]:
-    counts = Counter(word for found in passages for word in _words(found.passage.text))
+    counts = Counter(word for found in passages for word in content_words(found.passage.text))
     return {word: 1.0 / count for word, count in counts.items()}
 
 

@@ -230,7 +230,8 @@ class Pipeline:
         row = session.rows[0]
         assert row.trace is not None, "the closed-book session is traced"
         num_question = len(self.generator.tokenizer.encode(run.question))
-        return measure(row.trace, row.stats, num_question)
+        known = self.retriever.term_coverage(run.question) if self.retriever else 0.0
+        return measure(row.trace, row.stats, num_question, known)
 
     def _closed_book(self, run: _Run) -> DecodingSession:
         run.prompt = self.prompts.closed_book(run.question)

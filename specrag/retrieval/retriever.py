@@ -14,6 +14,7 @@ from specrag.retrieval.encoder import Encoder
 from specrag.retrieval.generation import check_files, current_generation, rebuild_hint
 from specrag.retrieval.layout import PASSAGES_NAME, VECTORS_NAME, Manifest
 from specrag.retrieval.store import PassageStore
+from specrag.retrieval.terms import content_words, coverage
 from specrag.retrieval.vector_index import MISSING_ID, VectorIndex
 
 
@@ -54,6 +55,18 @@ class Retriever(ABC):
         Raises:
             InputError: The query is blank or k is below 1.
         """
+
+    def term_coverage(self, query: str) -> float:
+        """Returns how much of a query's rare words the documents know, without a lookup.
+
+        Args:
+            query: The question.
+
+        Returns:
+            From 0 to 1; 1 for a retriever that keeps no statistics of terms.
+        """
+        del query
+        return 1.0
 
 
 class DenseRetriever(Retriever):
@@ -118,6 +131,12 @@ class DenseRetriever(Retriever):
             ScoredPassage(passage, float(scores[place]))
             for passage, place in zip(passages, order, strict=True)
         ]
+
+    def term_coverage(self, query: str) -> float:
+        """Asks the term counts of the store; no vector is made or compared."""
+        words = sorted(content_words(query))
+        counts = self.store.passages_with(words)
+        return coverage(words, counts, self.manifest.num_passages)
 
     def close(self) -> None:
         """Closes the files of the index; the retriever cannot be used afterwards."""

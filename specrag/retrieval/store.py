@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from specrag.errors import IndexFormatError, InputError
 from specrag.retrieval.document import Document, Passage
+from specrag.retrieval.terms import content_words
 
 _SCHEMA = """
 CREATE TABLE documents (
@@ -33,9 +34,16 @@ CREATE TABLE passages (
     heading TEXT
 );
 CREATE INDEX passages_of_document ON passages (document);
+CREATE TABLE terms (
+    term TEXT PRIMARY KEY,
+    num_passages INTEGER NOT NULL
+) WITHOUT ROWID;
 """
 _INSERT_DOCUMENT = "INSERT INTO documents VALUES (NULL, ?, ?, ?, ?, ?, ?)"
 _INSERT_PASSAGE = "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?)"
+_COUNT_TERM = """
+INSERT INTO terms VALUES (?, 1) ON CONFLICT (term) DO UPDATE SET num_passages = num_passages + 1
+"""
 _SELECT_PASSAGES = """
 SELECT p.id, d.id, p.text, p.start, p."end", p.page, p.heading
 FROM passages AS p JOIN documents AS d ON d.number = p.document WHERE p.id IN ({marks})
@@ -209,6 +217,20 @@ class PassageStore:
         """Returns the number of passages."""
         return int(self._rows("SELECT count(*) FROM passages")[0][0])
 
+    def passages_with(self, terms: Sequence[str]) -> dict[str, int]:
+        """Returns how many passages hold each term, in text or heading; unknown ones are left out.
+
+        Args:
+            terms: Content words, as ``terms.content_words`` gives them.
+        """
+        found: dict[str, int] = {}
+        for first in range(0, len(terms), _MAX_PARAMETERS):
+            part = terms[first : first + _MAX_PARAMETERS]
+            marks = ",".join("?" * len(part))
+            statement = f"SELECT term, num_passages FROM terms WHERE term IN ({marks})"
+            found.update(self._rows(statement, *part))
+        return found
+
     def _insert(self, document: Document, passages: Sequence[Passage]) -> None:
         d = document
         metadata = json.dumps(dict(d.metadata), ensure_ascii=False, sort_keys=True)
@@ -218,6 +240,9 @@ class PassageStore:
             _INSERT_PASSAGE,
             ((p.id, number, p.text, p.start, p.end, p.page, p.heading) for p in passages),
         )
+        for passage in passages:
+            words = content_words(f"{passage.heading or ''} {passage.text}")
+            self._connection.executemany(_COUNT_TERM, ((word,) for word in sorted(words)))
 
     def _rows(self, statement: str, *parameters: object) -> list[Any]:
         with self._lock:

@@ -90,6 +90,14 @@ def test_a_half_character_at_the_end_comes_out_as_it_decodes() -> None:
     assert detokenizer.flush() == ""
 
 
+def test_what_is_left_at_the_end_is_searched_for_stop_strings_too() -> None:
+    params = SamplingParams(stop=("\ufffd",), max_tokens=2)
+    checker = StopChecker(params, (), Detokenizer(Bytes([b"a", "中".encode()[:2]])), room=9)
+
+    assert checker.push([0, 1]) == (2, "a")
+    assert checker.finish_reason == "stop"
+
+
 def test_text_that_depends_on_the_left_neighbour_comes_out_right() -> None:
     assert pieces_of(Spaced(), [5, 6, 7]) == ["w5", " w6", " w7", ""]
 

@@ -106,11 +106,12 @@ def test_a_token_of_probability_zero_is_never_chosen(
     assert sampler.target_probs(row, HISTORY)[sampler.choose(row, HISTORY, position)] > 0
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0 - 2.0**-53])
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0 - 2.0**-53, 1.0])
 @pytest.mark.parametrize("allowed", [[5], [0], [15], [3, 9], [0, 15]])
 def test_the_extreme_thresholds_choose_allowed_tokens(
     threshold: float, allowed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # 1.0 stands for the largest number below it, times a sum that rounding has left below 1.
     monkeypatch.setattr("specrag.decoding.sampling.uniform", lambda seed, position: threshold)
     logits = torch.full((VOCAB,), float("-inf"))
     logits[allowed] = 1.0

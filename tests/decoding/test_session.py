@@ -202,7 +202,8 @@ def test_a_row_cut_inside_an_accepted_run_counts_what_it_emitted(scripted: MakeD
     asked = request(4)
     stop = truth(asked.prompt_ids)[3]
     assert stop not in truth(asked.prompt_ids)[:3]
-    (row,) = decoded(scripted(oracle), [request(4, stop_token_ids=(stop,))])
+    session = open_session(scripted(oracle), [request(4, stop_token_ids=(stop,))])
+    (row,) = list(rounds(session))[-1].rows
 
     # Prefill gives one, and the pass accepts four of which three belong to the answer.
     assert row.token_ids == list(truth(asked.prompt_ids)[:4])
@@ -210,6 +211,8 @@ def test_a_row_cut_inside_an_accepted_run_counts_what_it_emitted(scripted: MakeD
     assert len(row.logprobs) == 4
     assert (row.stats.num_passes, row.stats.num_accepted_tokens, row.stats.num_tokens) == (1, 3, 4)
     assert row.stats.num_accepted_tokens_per_pos == [1, 1, 1, 0]
+    assert row.history.view().tolist() == [*asked.prompt_ids, *row.token_ids]
+    assert session.cache.lengths == (len(asked.prompt_ids) + 3,)
 
 
 def test_a_cut_row_leaves_the_others_untouched(scripted: MakeDrafter) -> None:

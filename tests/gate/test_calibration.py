@@ -119,15 +119,21 @@ def test_noise_saves_hardly_any_lookup(make_rows: MakeRows) -> None:
 
 
 def test_a_probability_of_one_does_not_pass_as_confident(make_signals: MakeSignals) -> None:
-    """One question that needs documents looks surer than any model can say."""
-    random = np.random.default_rng(0)
+    """One question that needs documents looks surer than a float can say."""
+
+    def signals(sure: float) -> GateSignals:
+        changes = {"margin": sure, "entropy": -sure, "low_probability": sure}
+        return make_signals(
+            cross_model_perplexity=math.exp(-sure), first_probability=sure, **changes
+        )
+
     rows = [
-        LabelledSignals(make_signals(margin=random.normal(n % 2)), n % 2 == 0, 0.5)
-        for n in range(40)
+        LabelledSignals(signals((-1) ** n + 0.01 * (n % 7)), n % 2 == 1, 0.5) for n in range(100)
     ]
-    rows[0] = LabelledSignals(make_signals(margin=1e6), True, 0.5)
+    rows[1] = LabelledSignals(signals(20.0), True, 0.5)
     fitted = fit(rows, PARTS, max_missed=0.0)
     assert fitted.report["needs_documents_confident"] == 0.0
+    assert fitted.confident_above > 1.0
 
 
 def test_a_fit_depends_on_rows_and_seed_alone(make_rows: MakeRows) -> None:

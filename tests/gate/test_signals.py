@@ -26,7 +26,7 @@ from specrag.models.tiny import tiny_target, tiny_tokenizer
 from specrag.retrieval.document import Passage, ScoredPassage
 
 WIDTH = 3  # drafted tokens a pass
-NUM_TOKENS = 14
+NUM_TOKENS = 20
 PROMPT = (3, 20, 21, 22, 30, 31, 2, 9)
 NUM_TRACED, NUM_QUESTION = 6, 4  # the question is PROMPT[2:6]
 GREEDY = SamplingParams(max_tokens=NUM_TOKENS, ignore_eos=True)

@@ -226,7 +226,8 @@ def test_a_prompt_that_does_not_fit_is_refused_before_the_first_event(
         next(pipeline.stream(QUESTION, mode="always"))
     assert "retrieve fewer passages" in (caught.value.hint or "")
 
-    answer = pipeline.ask(QUESTION, mode="never", params=GREEDY)  # the engine is free again
+    endless = SamplingParams(max_tokens=200, ignore_eos=True)
+    answer = pipeline.ask(QUESTION, mode="never", params=endless)  # the engine is free again
     assert answer.usage.prompt_tokens + answer.usage.completion_tokens == cramped.max_context
     assert answer.finish_reason == "length"
 
