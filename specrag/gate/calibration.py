@@ -344,14 +344,14 @@ def _report(
 
 def _auroc_low(good: np.ndarray[Any, Any], probabilities: np.ndarray[Any, Any]) -> float:
     """The lower end of a 95 % interval of the AUROC, by 1000 stratified bootstrap samples."""
-    from sklearn.metrics import roc_auc_score
-
     random = np.random.default_rng(0)
-    kinds = (np.flatnonzero(good), np.flatnonzero(~good))
-    values = []
-    for _ in range(1000):
-        drawn = np.concatenate([random.choice(kind, len(kind)) for kind in kinds])
-        values.append(roc_auc_score(good[drawn], probabilities[drawn]))
+    # The AUROC is the share of pairs in the right order; a sample only draws from these pairs.
+    above, below = probabilities[good][:, None], probabilities[~good]
+    pairs = (above > below) + 0.5 * (above == below)
+    values = [
+        pairs[np.ix_(*(random.integers(size, size=size) for size in pairs.shape))].mean()
+        for _ in range(1000)
+    ]
     return float(np.quantile(values, 0.025))
 
 

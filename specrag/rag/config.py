@@ -105,7 +105,7 @@ class AnswerConfig:
         repetition_penalty: Above 1.0 discourages repetition.
     """
 
-    max_tokens: int = 160
+    max_tokens: int = 128
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0

@@ -85,6 +85,9 @@ class Encoder(ABC):
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Counts the tokens of each text, without special tokens; needs no model loaded."""
 
+    def warm_up(self) -> None:  # noqa: B027 - most encoders have nothing to load
+        """Loads what the first text would load; may run in a thread of its own."""
+
 
 class HashingEncoder(Encoder):
     """Hashes words and word pairs into a vector: no model, the same on every machine.
@@ -222,6 +225,11 @@ class SentenceTransformerEncoder(Encoder):
     @cached_property
     def _folder(self) -> EncoderFolder:
         return find_encoder_folder(self._path_or_name)
+
+    def warm_up(self) -> None:
+        """Imports the library and loads the weights."""
+        with self._lock:
+            _ = self._model
 
     @cached_property
     def _model(self) -> SentenceTransformer:

@@ -56,6 +56,9 @@ class Retriever(ABC):
             InputError: The query is blank or k is below 1.
         """
 
+    def warm_up(self) -> None:  # noqa: B027 - most retrievers have nothing to load
+        """Loads what the first lookup would load; may run in a thread of its own."""
+
     def term_coverage(self, query: str) -> float:
         """Returns how much of a query's rare words the documents know, without a lookup.
 
@@ -131,6 +134,10 @@ class DenseRetriever(Retriever):
             ScoredPassage(passage, float(scores[place]))
             for passage, place in zip(passages, order, strict=True)
         ]
+
+    def warm_up(self) -> None:
+        """Loads the encoder's model."""
+        self.encoder.warm_up()
 
     def term_coverage(self, query: str) -> float:
         """Asks the term counts of the store; no vector is made or compared."""

@@ -52,7 +52,7 @@ def references(model: Model) -> list[Reference]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
-@pytest.mark.parametrize("drafter", ["none", "prompt_lookup", "suffix"])
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "suffix"])
 def test_greedy_equals_transformers_generate(
     model: Model, references: list[Reference], drafter: str, batch_size: int
 ) -> None:
@@ -71,6 +71,21 @@ def test_greedy_equals_transformers_generate(
         print(f"{drafter} x{batch_size}: {line}")
     real = [line for line in differing if not line.endswith("(tie)")]
     assert not real, real
+
+
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "suffix"])
+def test_sampling_gives_the_same_tokens_with_and_without_speculation(
+    model: Model, drafter: str
+) -> None:
+    prompts = _spec_bench_prompts(model.tokenizer)[::3]
+    assert len(prompts) == 20
+    plain = SpeculativeGenerator(model.target, model.tokenizer, "none")
+    speculative = SpeculativeGenerator(model.target, model.tokenizer, drafter)
+    for seed, prompt in enumerate(prompts):
+        params = SamplingParams(temperature=0.8, top_p=0.95, seed=seed, max_tokens=48)
+        expected = plain.generate_batch([prompt], params)[0]
+        found = speculative.generate_batch([prompt], params)[0]
+        assert found.token_ids == expected.token_ids, f"prompt {seed}"
 
 
 def _reference(model: Model, prompt: list[int]) -> Reference:

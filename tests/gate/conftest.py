@@ -30,6 +30,7 @@ def make_signals() -> MakeSignals:
             "first_probability": 0.3,
             "question_perplexity": 40.0,
             "num_tokens": 16,
+            "term_coverage": 0.7,
         }
         return GateSignals(**{**values, **changes})
 

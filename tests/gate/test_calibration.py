@@ -49,6 +49,7 @@ def make_rows(make_signals: MakeSignals) -> MakeRows:
                 low_probability=random.uniform(),
                 first_probability=random.uniform(),
                 question_perplexity=math.exp(random.normal(4)),
+                term_coverage=random.uniform(),
             )
             score = random.normal(0.6 if retrieve else 0.3, 0.15)
             rows.append(LabelledSignals(signals, retrieve, float(score)))
@@ -60,7 +61,7 @@ def make_rows(make_signals: MakeSignals) -> MakeRows:
 def held_out(rows: list[LabelledSignals], seed: int) -> tuple[np.ndarray[Any, Any], ...]:
     """Probabilities of questions that need documents, and of those that need none."""
     table = np.stack([vector(row.signals, FEATURES) for row in rows])
-    table = (table - table.mean(0)) / table.std(0)
+    table = (table - table.mean(0)) / np.maximum(table.std(0), 1e-6)
     good = np.array([not row.retrieve for row in rows])
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
     found = cross_val_predict(LogisticRegression(), table, good, cv=folds, method="predict_proba")
@@ -102,7 +103,26 @@ def test_the_area_under_the_curve_counts_pairs(make_rows: MakeRows, apart: float
     rows = make_rows(apart)
     needs, needs_none = held_out(rows, 0)
     pairs = [(good > bad) + 0.5 * (good == bad) for good in needs_none for bad in needs]
-    assert fit(rows, PARTS).report["auroc"] == pytest.approx(np.mean(pairs), abs=1e-3)
+    report = fit(rows, PARTS).report
+    assert report["auroc"] == pytest.approx(np.mean(pairs), abs=1e-3)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0, 3.0])
+def test_the_interval_of_the_area_is_that_of_hanley_and_mcneil(
+    make_rows: MakeRows, apart: float
+) -> None:
+    report = fit(make_rows(apart, num_each=60), PARTS).report
+    area = report["auroc"]
+    one, two = area / (2 - area), 2 * area**2 / (1 + area)
+    spread = area * (1 - area) + 59 * (one - area**2) + 59 * (two - area**2)
+    assert report["auroc_low"] == pytest.approx(area - 1.96 * math.sqrt(spread) / 60, abs=0.025)
+
+
+@pytest.mark.parametrize(("apart", "beats_chance"), [(0.0, False), (1.0, True), (12.0, True)])
+def test_a_fit_to_noise_does_not_beat_chance(
+    make_rows: MakeRows, apart: float, beats_chance: bool
+) -> None:
+    assert fit(make_rows(apart), PARTS).beats_chance is beats_chance
 
 
 def test_separable_questions_are_told_apart(make_rows: MakeRows) -> None:

@@ -128,7 +128,7 @@ def test_the_signals_are_those_of_a_slow_computation(
     slow = slowly(target, row.token_ids)
     drafts = drafts_of(script, row.token_ids)
     assert row.trace is not None
-    signals = measure(row.trace, row.stats, NUM_QUESTION)
+    signals = measure(row.trace, row.stats, NUM_QUESTION, 0.25)
 
     places = range(len(slow.emitted))
     own = [float(slow.log_probs[at, slow.emitted[at]]) for at in places]
@@ -150,6 +150,7 @@ def test_the_signals_are_those_of_a_slow_computation(
         "first_probability": math.exp(own[0]),
         "question_perplexity": math.exp(-np.mean(slow.prompt_logprobs[:NUM_QUESTION])),
         "num_tokens": NUM_TOKENS,
+        "term_coverage": 0.25,
     }
     assert signals.to_dict() == pytest.approx(expected, rel=1e-3)
 
