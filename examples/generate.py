@@ -14,8 +14,8 @@ def main() -> None:
     generator = SpeculativeGenerator.from_pretrained("smollm2-135m-instruct", drafter="suffix")
 
     # Greedy: the same text each time.
-    listing = chat("Write the numbers from 1 to 20 in one line, with commas.")
-    greedy = generator.generate(listing, SamplingParams(max_tokens=40))
+    listing = chat("Write the numbers from 1 to 20 with commas.")
+    greedy = generator.generate(listing, SamplingParams(max_tokens=32))
     print("greedy:", greedy.text)
     stats = greedy.stats
     print(

@@ -40,8 +40,8 @@ class SpeculationConfig:
     """How a generator speculates; a fixed budget a round.
 
     Attributes:
-        num_speculative_tokens: Nodes of a draft tree, the root not counted. The default makes a
-            pass of 8 rows, which costs a CPU hardly more than a pass of one.
+        num_speculative_tokens: Most nodes of a draft tree, the root not counted. The default
+            makes a pass of 8 rows, up to which a pass costs a CPU little more than one of two.
         max_depth: Deepest level of a draft tree; None allows a chain of all nodes.
         branching: Most children of a node; at the same number of nodes, a few alternatives for
             the first tokens bring more than a longer chain.

@@ -34,7 +34,7 @@ class Calibration:
     """A fitted logistic model of "the closed-book answer is good", and two thresholds on it.
 
     Attributes:
-        fitted_on: Name to fingerprint of each part: target, drafter, prompt, encoder, index.
+        fitted_on: Name to fingerprint of each part: target, drafter, prompt, draft_tokens, index.
         features: Names of the signals.
         mean: Of each feature.
         scale: Standard deviation of each feature.
@@ -190,7 +190,7 @@ def fit(
 
     Args:
         rows: Labelled questions of both kinds, at least ten each.
-        fitted_on: Fingerprints of target, drafter, prompt, encoder and index.
+        fitted_on: Name to fingerprint of what the thresholds hold for: target, drafter, prompt ...
         max_missed: Largest share of questions that need documents to land in ``confident``.
         max_wasted: Largest share of questions that need none to land in ``needed``.
         seed: Of the folds.

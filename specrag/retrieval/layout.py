@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from specrag.errors import IndexFormatError, suggest
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CURRENT_NAME = "CURRENT"
 NEXT_POINTER_NAME = ".CURRENT.new"
 MANIFEST_NAME = "manifest.json"

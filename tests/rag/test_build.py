@@ -90,9 +90,11 @@ def pipeline_file(tmp_path: Path, model_folder: Path, notes: Path) -> Path:
     return path
 
 
-def calibrate(rag: SpecRAG, path: Path, **other: str) -> Calibration:
+def calibrate(
+    rag: SpecRAG, path: Path, auroc_low: float = 0.8, other: str | None = None
+) -> Calibration:
     calibration = Calibration(
-        fitted_on={**rag.fingerprints(), **other},
+        fitted_on={**rag.fingerprints(), **({other: "x"} if other else {})},
         features=("margin",),
         mean=(0.0,),
         scale=(1.0,),
@@ -102,6 +104,7 @@ def calibrate(rag: SpecRAG, path: Path, **other: str) -> Calibration:
         needed_below=0.3,
         min_score=0.0,
         num_labels=90,
+        report={"auroc_low": auroc_low},
     )
     calibration.save(path)
     return calibration
@@ -281,7 +284,7 @@ def test_a_calibration_of_another_combination_is_not_used(
     path = pipeline_file.parent / "gate.json"
     with pytest.raises(GateError, match="cannot read the calibration"):
         SpecRAG.load(str(pipeline_file))
-    calibrate(SpecRAG.from_config(load_pipeline(str(pipeline_file))), path, **{part: "x"})
+    calibrate(SpecRAG.from_config(load_pipeline(str(pipeline_file))), path, other=part)
     rag = SpecRAG.load(str(pipeline_file))
 
     assert isinstance(rag.gate, FixedGate)
@@ -290,6 +293,20 @@ def test_a_calibration_of_another_combination_is_not_used(
     assert f"calibrated for another {part}, so" in answer.gate.reason
     assert "specrag gate calibrate" in answer.gate.reason
     assert answer.gate.fingerprint == ""
+
+
+@pytest.mark.parametrize(("auroc_low", "is_used"), [(0.5, False), (0.51, True)])
+def test_a_calibration_no_better_than_chance_is_not_used(
+    encoders: list[str], pipeline_file: Path, auroc_low: float, is_used: bool
+) -> None:
+    rag = SpecRAG.from_config(load_pipeline(str(pipeline_file)))
+    calibrate(rag, pipeline_file.parent / "gate.json", auroc_low)
+    gate = SpecRAG.load(str(pipeline_file)).gate
+    assert isinstance(gate, CalibratedGate if is_used else FixedGate)
+    if not is_used:
+        decision = gate.decide(None)
+        assert decision.retrieve
+        assert "no better than chance" in decision.reason
 
 
 def test_documents_of_the_user_replace_the_index(

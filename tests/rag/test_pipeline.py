@@ -169,6 +169,19 @@ def test_a_gate_that_reads_no_signals_costs_no_draft(make_pipeline: MakePipeline
     assert (answer.usage.draft_tokens, answer.timings.gate_ms) == (0, 0.0)
 
 
+def test_signals_say_whether_the_documents_know_the_words(
+    make_pipeline: MakePipeline, retriever: DenseRetriever
+) -> None:
+    before = searches(retriever)
+    pipeline = make_pipeline()
+    known = pipeline.signals_of("When did the ship leave the harbour?").term_coverage
+    unknown = pipeline.signals_of("Why do zebras gallop?").term_coverage
+
+    assert 1.0 >= known > 0.5 > unknown == 0.0
+    assert searches(retriever) == before
+    assert make_pipeline(retriever=None).signals_of(QUESTION).term_coverage == 0.0
+
+
 def test_the_mode_of_the_pipeline_is_the_default(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(mode="never")
     assert pipeline.ask(QUESTION).usage.lookups == 0

@@ -137,6 +137,11 @@ def test_the_span_begins_with_exactly_the_tokens_of_the_question(
     assert tokenizer.decode(prompt_ids[:-span]).endswith(before)
 
 
+@pytest.fixture(scope="module")
+def embedded(embedded_target_path: Path) -> Tokenizer:
+    return Tokenizer.load(resolve(str(embedded_target_path)))
+
+
 @pytest.mark.embedded
 @pytest.mark.parametrize(
     "question",
@@ -153,13 +158,12 @@ def test_the_span_begins_with_exactly_the_tokens_of_the_question(
 )
 @pytest.mark.parametrize("template", ["{question}", "Question:\n{question}\nAnswer: a"])
 def test_the_span_in_the_format_of_the_embedded_target(
-    embedded_target_path: Path, question: str, template: str
+    embedded: Tokenizer, question: str, template: str
 ) -> None:
-    tokenizer = Tokenizer.load(resolve(str(embedded_target_path)))
-    builder = PromptBuilder(PromptConfig(without_passages=template), tokenizer, 400)
-    prompt_ids = tokenizer.encode_chat(builder.closed_book(question).messages)
+    builder = PromptBuilder(PromptConfig(without_passages=template), embedded, 400)
+    prompt_ids = embedded.encode_chat(builder.closed_book(question).messages)
     span = builder.question_span(question)
     after = template.partition("{question}")[2]
 
-    shown = tokenizer.backend.decode(prompt_ids[-span:])
+    shown = embedded.backend.decode(prompt_ids[-span:])
     assert shown.strip() == f"{question}{after}<|im_end|>\n<|im_start|>assistant"
