@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from specrag.decoding.stats import DecodingStats
 from specrag.decoding.trace import TokenRecord, VerificationTrace
 from specrag.retrieval.document import ScoredPassage
 
@@ -87,20 +86,25 @@ class LookupSignals:
 
 
 def measure(
-    trace: VerificationTrace, stats: DecodingStats, num_question: int, term_coverage: float = 1.0
+    trace: VerificationTrace,
+    *,
+    num_question: int,
+    num_tokens: int | None = None,
+    term_coverage: float = 1.0,
 ) -> GateSignals:
     """Reads the signals off the passes made so far.
 
     Args:
         trace: What the passes saw.
-        stats: Counters of the same passes.
         num_question: Tokens of the question, the first ones of the traced prompt.
+        num_tokens: Emitted tokens to look at, the first ones. The last round may have brought
+            more, and how many depends on the machine; None looks at all.
         term_coverage: Of the question by the documents.
 
     Raises:
         ValueError: Nothing has been emitted yet.
     """
-    records = trace.tokens
+    records = trace.tokens[:num_tokens]
     if not records:
         raise ValueError("the gate needs at least one verified token")
     drafted = [_draft_logprob(record) for record in records]
@@ -115,7 +119,7 @@ def measure(
         low_probability=math.exp(_percentile(emitted, 0.1)),
         first_probability=math.exp(emitted[0]),
         question_perplexity=_perplexity(trace.prompt_logprobs[:num_question]),
-        num_tokens=stats.num_tokens,
+        num_tokens=len(records),
         term_coverage=term_coverage,
     )
 

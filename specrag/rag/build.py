@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specrag.decoding.budget import SpeculationConfig
-from specrag.decoding.drafter import Drafter
+from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.errors import ConfigError, IndexFormatError, SpecragError
@@ -21,7 +21,7 @@ from specrag.home import find_definition, home
 from specrag.models.embedded import DEFAULT_ENCODER, DEFAULT_TARGET, resolve
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
-from specrag.rag.config import PipelineConfig, load_pipeline
+from specrag.rag.config import PipelineConfig, TargetConfig, load_pipeline
 from specrag.rag.pipeline import Pipeline
 from specrag.rag.prompt import PromptBuilder
 from specrag.retrieval.build import BuildReport, build_index
@@ -67,16 +67,22 @@ class SpecRAG(Pipeline):
         progress: bool = False,
     ) -> None:
         settings = config or PipelineConfig()
+        # What costs nothing to check comes before what costs seconds to load.
+        params = sampling_params(settings)
+        speculation = SpeculationConfig(
+            settings.drafter.num_speculative_tokens, branching=settings.drafter.branching
+        )
+        guesser = named_drafter(drafter) if isinstance(drafter, str) else drafter
         retriever = (
             index if index is None or isinstance(index, Retriever) else open_named(index, progress)
         )
-        generator = _generator(target, drafter, tokenizer, settings)
+        generator = _generator(target, guesser, tokenizer, settings.target, speculation)
         super().__init__(
             generator,
             PromptBuilder(settings.prompt, generator.tokenizer, settings.retrieval.context_tokens),
             retriever,
             gate,
-            params=sampling_params(settings),
+            params=params,
             mode=settings.gate.mode,
             k=settings.retrieval.k,
             draft_tokens=settings.gate.draft_tokens,
@@ -292,20 +298,14 @@ def _warm_up(retriever: Retriever) -> None:
 
 def _generator(
     target: str | TargetModel,
-    drafter: str | Drafter,
+    drafter: Drafter,
     tokenizer: Tokenizer | None,
-    config: PipelineConfig,
+    config: TargetConfig,
+    speculation: SpeculationConfig,
 ) -> SpeculativeGenerator:
-    speculation = SpeculationConfig(
-        config.drafter.num_speculative_tokens, branching=config.drafter.branching
-    )
     if isinstance(target, str):
         return SpeculativeGenerator.from_pretrained(
-            target,
-            drafter,
-            dtype=config.target.dtype,
-            device=config.target.device,
-            config=speculation,
+            target, drafter, dtype=config.dtype, device=config.device, config=speculation
         )
     if tokenizer is None:
         raise ConfigError("a loaded target needs its tokenizer", hint="pass tokenizer=...")

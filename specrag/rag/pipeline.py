@@ -202,11 +202,13 @@ class Pipeline:
                 yield PassagesEvent(run.prompt.passages)
                 for text in self._texts(run, session):
                     yield TokenEvent(text)
-                yield from self._closing(run, session, decision)
+                closing = self._closing(run, session, decision)
             finally:
                 for opened in (session, run.draft):
                     if opened is not None:
                         opened.close()
+        # The engine is free again: whoever stops reading here holds up nobody.
+        yield from closing
 
     def _decide(
         self, run: _Run, gate: RetrievalGate
@@ -229,9 +231,12 @@ class Pipeline:
             run.updates.append(session.step()[0])
         row = session.rows[0]
         assert row.trace is not None, "the closed-book session is traced"
-        num_question = len(self.generator.tokenizer.encode(run.question))
-        known = self.retriever.term_coverage(run.question) if self.retriever else 0.0
-        return measure(row.trace, row.stats, num_question, known)
+        return measure(
+            row.trace,
+            num_question=len(self.generator.tokenizer.encode(run.question)),
+            num_tokens=self.draft_tokens,
+            term_coverage=self.retriever.term_coverage(run.question) if self.retriever else 0.0,
+        )
 
     def _closed_book(self, run: _Run) -> DecodingSession:
         run.prompt = self.prompts.closed_book(run.question)
@@ -265,27 +270,25 @@ class Pipeline:
 
     def _closing(
         self, run: _Run, session: DecodingSession, decision: GateDecision
-    ) -> Iterator[Event]:
-        citations = cite(run.question, session.rows[0].text, run.prompt.passages)
-        yield CitationsEvent(citations)
+    ) -> tuple[CitationsEvent, DoneEvent]:
         row = session.rows[0]
-        yield DoneEvent(
-            Answer(
-                text=row.text,
-                citations=citations,
-                gate=decision,
-                usage=self._usage(run, session),
-                speculation=row.stats,
-                timings=_timings(run, session),
-                drafter=self.generator.drafter.name,
-                model=self.generator.target.name,
-                pipeline=self.name,
-                index=self.retriever.name if self.retriever else "",
-                index_version=self.retriever.index_version if self.retriever else "",
-                request_id=run.request_id,
-                finish_reason=row.finish_reason or "length",
-            )
+        citations = cite(run.question, row.text, run.prompt.passages)
+        answer = Answer(
+            text=row.text,
+            citations=citations,
+            gate=decision,
+            usage=self._usage(run, session),
+            speculation=row.stats,
+            timings=_timings(run, session),
+            drafter=self.generator.drafter.name,
+            model=self.generator.target.name,
+            pipeline=self.name,
+            index=self.retriever.name if self.retriever else "",
+            index_version=self.retriever.index_version if self.retriever else "",
+            request_id=run.request_id,
+            finish_reason=row.finish_reason or "length",
         )
+        return CitationsEvent(citations), DoneEvent(answer)
 
     def _usage(self, run: _Run, session: DecodingSession) -> Usage:
         row = session.rows[0]

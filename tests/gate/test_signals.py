@@ -17,7 +17,6 @@ from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.row import Row
 from specrag.decoding.sampling import SamplingParams
-from specrag.decoding.stats import DecodingStats
 from specrag.decoding.trace import TokenRecord, VerificationTrace
 from specrag.decoding.tree import DraftTree
 from specrag.gate.signals import LookupSignals, measure
@@ -128,7 +127,7 @@ def test_the_signals_are_those_of_a_slow_computation(
     slow = slowly(target, row.token_ids)
     drafts = drafts_of(script, row.token_ids)
     assert row.trace is not None
-    signals = measure(row.trace, row.stats, NUM_QUESTION, 0.25)
+    signals = measure(row.trace, num_question=NUM_QUESTION, term_coverage=0.25)
 
     places = range(len(slow.emitted))
     own = [float(slow.log_probs[at, slow.emitted[at]]) for at in places]
@@ -160,7 +159,7 @@ def test_nothing_drafted_makes_the_cross_model_figures_the_target_s_own(
 ) -> None:
     row = decoded(target, [], GREEDY)
     assert row.trace is not None
-    signals = measure(row.trace, row.stats, NUM_QUESTION)
+    signals = measure(row.trace, num_question=NUM_QUESTION)
 
     assert signals.cross_model_perplexity == signals.perplexity
     assert signals.acceptance == 1.0
@@ -169,18 +168,18 @@ def test_nothing_drafted_makes_the_cross_model_figures_the_target_s_own(
 
 def test_nothing_emitted_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one verified token"):
-        measure(VerificationTrace(), DecodingStats(), 1)
+        measure(VerificationTrace(), num_question=1)
 
 
 def test_a_question_without_scored_tokens_has_a_neutral_perplexity() -> None:
     trace = VerificationTrace(tokens=[TokenRecord(1, -0.5, 1.0, 0.2)])
-    assert measure(trace, DecodingStats(num_tokens=1), 3).question_perplexity == 1.0
+    assert measure(trace, num_question=3).question_perplexity == 1.0
 
 
 @pytest.mark.parametrize("impossible", [-21.0, -1000.0, -math.inf])
 def test_an_impossible_draft_is_floored(impossible: float) -> None:
     records = [TokenRecord(1, -1.0, 1.0, 0.2, impossible), TokenRecord(2, -1.0, 1.0, 0.2, -1.0)]
-    signals = measure(VerificationTrace(tokens=records), DecodingStats(num_tokens=2), 0)
+    signals = measure(VerificationTrace(tokens=records), num_question=0)
 
     assert signals.cross_model_perplexity == pytest.approx(math.exp(10.5))
     assert signals.perplexity == pytest.approx(math.e)
@@ -211,3 +210,11 @@ def test_the_gap_of_ranked_scores_is_never_negative(scores: list[float]) -> None
     signals = LookupSignals.of(found(*sorted(scores, reverse=True)))
     assert signals.top_score == max(scores)
     assert signals.gap >= -1e-12
+
+
+def test_only_the_first_tokens_count_when_a_round_brought_more() -> None:
+    records = [TokenRecord(1, -0.5, 0.1, 0.9), TokenRecord(2, -3.0, 2.0, 0.1)]
+    signals = measure(VerificationTrace(tokens=records), num_question=0, num_tokens=1)
+    assert signals.num_tokens == 1
+    assert signals.perplexity == pytest.approx(math.exp(0.5))
+    assert signals == measure(VerificationTrace(tokens=records[:1]), num_question=0)

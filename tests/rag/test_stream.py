@@ -301,3 +301,12 @@ def test_the_checks_of_a_stream_do_not_wait_for_the_engine(make_pipeline: MakePi
     with pytest.raises(InputError, match="blank"):
         pipeline.ask(" ")
     close(events)
+
+
+def test_a_stream_read_to_its_done_event_holds_up_nobody(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline()
+    stream = pipeline.stream(QUESTION, mode="never")
+    last = next(event for event in stream if isinstance(event, DoneEvent))
+    # `stream` is kept and never exhausted; asking in the same thread must not wait for it.
+    assert pipeline.ask(QUESTION, mode="never").text == last.answer.text
+    assert next(stream, None) is None
