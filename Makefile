@@ -1,6 +1,6 @@
 # make ask                      from a checkout to a first answer, in a virtual environment of its own
 # make ask Q="any question"     quotes, apostrophes, backticks and dollar signs pass as they are
-# make test | lint | serve      what the names say
+# make test | test-slow | lint | serve      what the names say
 #
 # PYTHON=python3.12 picks the interpreter, PIP_FLAGS="..." adds options to `pip install` (such as
 # the index of torch's CPU builds, which are far smaller), and ARGS="--stream" adds options to
@@ -22,7 +22,7 @@ export SPECRAG_QUESTION = $(value Q)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := ask
-.PHONY: ask serve models test lint
+.PHONY: ask serve models test test-slow lint
 
 ask: models
 	@$(BIN)/specrag ask $(ARGS) -- "$$SPECRAG_QUESTION"
@@ -35,6 +35,11 @@ models: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev models lint
 	$(BIN)/python -m pytest
+
+# Minutes to half an hour: the embedded target against transformers, the handbook's questions.
+# Spec-Bench questions are read from the folder that SPECRAG_DATA names.
+test-slow: $(VENV)/.installed-dev models
+	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
