@@ -17,8 +17,9 @@ import pytest
 from specrag.decoding.budget import SpeculationConfig
 from specrag.errors import ConfigError, GateError
 from specrag.gate.calibration import Calibration
+from specrag.gate.policy import CalibratedGate
 from specrag.models.huggingface import DTYPES
-from specrag.rag.build import calibration_path, named_recipe, sampling_params
+from specrag.rag.build import SpecRAG, calibration_path, named_recipe, sampling_params
 from specrag.rag.config import PipelineConfig, load_pipeline
 from specrag.retrieval.loaders import load_folder
 from specrag.retrieval.recipe import IndexRecipe, load_recipe
@@ -187,3 +188,17 @@ def test_a_pipeline_that_does_not_load_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[retrieval]\nindx = 1")
     with pytest.raises(ConfigError, match="did you mean 'index'"):
         load_pipeline(str(tmp_path / "bad.toml"))
+
+
+@pytest.mark.embedded
+@every_pipeline
+def test_a_shipped_calibration_fits_what_is_shipped(
+    path: Path, embedded_target_path: Path, embedded_encoder_path: Path
+) -> None:
+    # Fails when handbook, prompt or drafter changed: then run `specrag gate calibrate` again.
+    assert embedded_target_path.is_dir()
+    assert embedded_encoder_path.is_dir()
+    if calibration_path(load_pipeline(str(path))) is None:
+        pytest.skip("the pipeline ships no calibration")
+    rag = SpecRAG.load(str(path))
+    assert isinstance(rag.gate, CalibratedGate), rag.ask("?").gate.reason
