@@ -173,7 +173,8 @@ def test_another_format_version_is_refused(tmp_path: Path) -> None:
         future = dataclasses.replace(manifest(), format_version=FORMAT_VERSION + 1)
         publish(tmp_path, folder, future)
     with pytest.raises(
-        IndexFormatError, match="has format version 2; this specrag reads 1"
+        IndexFormatError,
+        match=f"has format version {FORMAT_VERSION + 1}; this specrag reads {FORMAT_VERSION}",
     ) as caught:
         current_generation(tmp_path)
     assert "--force" in str(caught.value.hint)
