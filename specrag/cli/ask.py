@@ -52,6 +52,8 @@ def ask(
 
         check_mode(mode)  # here too: loading takes seconds
     rag = load_rag(pipeline, docs)
+    if mode != "never":
+        rag.warm_up(wait=False)  # beside the closed-book draft
     events = rag.stream(question, mode=mode, k=k, params=replace(rag.params, **options))
     if as_json:
         _print_json(events, stream)

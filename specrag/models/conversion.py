@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specrag.errors import ModelError
+from specrag.loading import model_loading
 
 STEPS = 4
 _SAMPLES = (
@@ -106,18 +107,12 @@ def _check(folder: Path, original: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences transformers' own bars and warnings, and puts its settings back."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        # The bar over the tensors obeys no setting; ours keeps the stream that it was opened on.
-        with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    """Silences transformers while it converts, and puts its settings back."""
+    # The bar over the tensors obeys no setting; ours keeps the stream that it was opened on.
+    with (
+        model_loading(),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield

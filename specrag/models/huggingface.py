@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from specrag.errors import ModelError
+from specrag.loading import model_loading
 from specrag.models.kv_cache import KVCache
 from specrag.models.target import ModelOutput, TargetModel, TreePass
 from specrag.models.tokenizer import ModelFiles, first_line
@@ -75,7 +75,7 @@ class HuggingFaceTarget(TargetModel):
         if source.gguf_file:
             options["gguf_file"] = source.gguf_file
         try:
-            with quiet_transformers():
+            with model_loading():
                 model = AutoModelForCausalLM.from_pretrained(source.path, **options)
             model = model.to(place)
         except Exception as error:  # readers of a damaged file raise what they like
@@ -250,21 +250,6 @@ def pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise ModelError(f"unknown dtype {dtype!r}; allowed: auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silences the progress bars and notices that transformers writes while loading."""
-    verbosity = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()
 
 
 def _cpu_has_bfloat16() -> bool:

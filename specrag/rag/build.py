@@ -6,7 +6,6 @@ import hashlib
 import logging
 import re
 import shlex
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
-from specrag.errors import ConfigError, IndexFormatError, SpecragError
+from specrag.errors import ConfigError, IndexFormatError
 from specrag.gate.calibration import Calibration
 from specrag.gate.policy import CalibratedGate, FixedGate, RetrievalGate
 from specrag.home import find_definition, home
@@ -88,10 +87,6 @@ class SpecRAG(Pipeline):
             draft_tokens=settings.gate.draft_tokens,
             name=settings.name,
         )
-        if retriever is not None and settings.gate.mode != "never":
-            # Seconds of imports, beside the passes of the draft. Not beside the loading of the
-            # target: two threads in the same imports can see modules that are half made.
-            threading.Thread(target=_warm_up, args=(retriever,), daemon=True).start()
 
     @classmethod
     def load(
@@ -287,13 +282,6 @@ def _beside(config: PipelineConfig, name: str) -> str | Path:
     """Returns a path relative to the pipeline's file for what is plainly one, else the name."""
     is_path = name.endswith(".toml") or name.startswith(("./", "../"))
     return (config.folder / name).absolute() if is_path else name
-
-
-def _warm_up(retriever: Retriever) -> None:
-    try:
-        retriever.warm_up()
-    except SpecragError as error:
-        _LOG.debug("warming up failed, the first lookup will say why: %s", error)
 
 
 def _generator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -12,7 +13,7 @@ from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.row import RowUpdate
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.session import DecodingSession
-from specrag.errors import InputError
+from specrag.errors import InputError, SpecragError
 from specrag.gate.policy import FixedGate, GateDecision, RetrievalGate
 from specrag.gate.rules import rule_for
 from specrag.gate.signals import GateSignals, LookupSignals, measure
@@ -146,6 +147,20 @@ class Pipeline:
             raise InputError(f"k must be at least 1, got {wanted}")
         run = _Run(_stripped(question), params or self.params, wanted)
         return self._events(run, self._gate_of(chosen, run.question))
+
+    def warm_up(self, *, wait: bool = True) -> None:
+        """Loads what the first lookup would load, which takes seconds.
+
+        Args:
+            wait: Whether to return only when it is done; else a thread does it beside whatever
+                comes next. A failure is left for the lookup, which then says what is wrong.
+        """
+        if self.retriever is None:
+            return
+        thread = threading.Thread(target=_warm_up, args=(self.retriever,), daemon=True)
+        thread.start()
+        if wait:
+            thread.join()
 
     def explain(self, question: str) -> tuple[GateDecision, tuple[ScoredPassage, ...]]:
         """Returns the decision on a question without answering it.
@@ -300,6 +315,11 @@ class Pipeline:
             lookups=run.lookups,
             draft_tokens=len(dropped.rows[0].token_ids) if dropped else 0,
         )
+
+
+def _warm_up(retriever: Retriever) -> None:
+    with contextlib.suppress(SpecragError):
+        retriever.warm_up()
 
 
 def _stripped(question: str) -> str:

@@ -9,8 +9,7 @@ import hashlib
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from specrag.errors import ConfigError, ModelError
+from specrag.loading import model_loading
 from specrag.retrieval.encoder_folder import EncoderFolder, find_encoder_folder
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class SentenceTransformerEncoder(Encoder):
 
         path = str(self._folder.path)
         try:
-            with _quiet_transformers():
+            with model_loading():
                 return SentenceTransformer(path, device=self._device, local_files_only=True)
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise ModelError(
@@ -273,19 +273,3 @@ class SentenceTransformerEncoder(Encoder):
                 convert_to_numpy=True,
                 show_progress_bar=False,
             )
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Keeps the progress bars and remarks of transformers off the terminal while it loads."""
-    from transformers.utils import logging
-
-    verbosity, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if had_bar:
-            logging.enable_progress_bar()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
@@ -27,11 +26,16 @@ def lifespan_of(settings: ServerSettings, rag: Pipeline | None) -> Lifespan:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        load = partial(SpecRAG.load, settings.pipeline, docs=settings.docs)
-        app.state.rag = rag or await to_thread.run_sync(load)
+        app.state.rag = rag or await to_thread.run_sync(_load, settings)
         yield
 
     return lifespan
+
+
+def _load(settings: ServerSettings) -> SpecRAG:
+    rag = SpecRAG.load(settings.pipeline, docs=settings.docs)
+    rag.warm_up()
+    return rag
 
 
 async def _rag_of(request: Request) -> Pipeline:

@@ -15,7 +15,7 @@ from specrag.decoding.generator import Generation, SpeculativeGenerator, is_sing
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.tree import DraftTree
 from specrag.errors import ConfigError, InputError
-from specrag.models.huggingface import quiet_transformers
+from specrag.loading import model_loading
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 
 MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why"}]
@@ -230,7 +230,7 @@ def test_an_unknown_drafter_is_a_config_error() -> None:
 
 def test_a_model_folder_becomes_a_generator(tmp_path: Path, isolated_home: Path) -> None:
     target = tiny_target()
-    with quiet_transformers():
+    with model_loading():
         target.model.save_pretrained(tmp_path / "model")
     tiny_tokenizer().backend.save_pretrained(tmp_path / "model")
     generator = SpeculativeGenerator.from_pretrained(str(tmp_path / "model"), dtype="float32")

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specrag.decoding.tree import ROOT, DraftTree, pack
 from specrag.errors import ModelError
+from specrag.loading import model_loading
 from specrag.models import huggingface
 from specrag.models.embedded import ModelSource
 from specrag.models.huggingface import (
@@ -22,7 +23,6 @@ from specrag.models.huggingface import (
     HuggingFaceTarget,
     pick_device,
     pick_dtype,
-    quiet_transformers,
 )
 from specrag.models.tiny import tiny_target
 
@@ -323,7 +323,7 @@ def test_the_automatic_dtype_is_what_the_machine_computes_in(
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """A tiny model in transformers' format."""
-    with quiet_transformers():
+    with model_loading():
         tiny_target().model.save_pretrained(tmp_path)
     return tmp_path
 

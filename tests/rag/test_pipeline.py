@@ -8,7 +8,7 @@ import pytest
 
 from specrag.decoding.generator import Generation
 from specrag.decoding.sampling import SamplingParams
-from specrag.errors import ConfigError, InputError
+from specrag.errors import ConfigError, InputError, ModelError
 from specrag.gate.policy import FixedGate, RetrievalGate
 from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.tiny import tiny_target
@@ -252,3 +252,25 @@ def test_a_retrieved_answer_that_does_not_fit_is_refused_after_the_draft(
     with pytest.raises(InputError, match="the prompt has .* tokens"):
         next(pipeline.stream(QUESTION))
     assert pipeline.ask(QUESTION, mode="never").text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_warming_up_loads_the_encoder_once_and_never_fails(
+    make_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    pipeline = make_pipeline()
+    calls: list[str] = []
+
+    def warm_up() -> None:
+        calls.append("loaded")
+        if fails:
+            raise ModelError("no weights")
+
+    assert isinstance(pipeline.retriever, DenseRetriever)
+    monkeypatch.setattr(pipeline.retriever.encoder, "warm_up", warm_up)
+    pipeline.warm_up()
+    assert calls == ["loaded"]
+
+
+def test_without_an_index_there_is_nothing_to_warm_up(make_pipeline: MakePipeline) -> None:
+    make_pipeline(retriever=None).warm_up()
