@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specrag.cli.main import main
+from specrag.cli.main import console
 
 if __name__ == "__main__":
-    main()
+    console()

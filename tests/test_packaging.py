@@ -73,7 +73,7 @@ def test_the_licence_travels_with_the_wheel(wheel: zipfile.ZipFile, metadata: Me
 
 def test_the_command_is_declared(wheel: zipfile.ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    assert "specrag = specrag.cli.main:main" in wheel.read(name).decode("utf-8")
+    assert "specrag = specrag.cli.main:console" in wheel.read(name).decode("utf-8")
 
 
 def test_the_version_is_written_alike_in_both_places(metadata: Message) -> None:

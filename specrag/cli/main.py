@@ -9,6 +9,7 @@ are raised as `SpecragError`; nothing else is caught here.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -60,6 +61,23 @@ def build_app(args: Sequence[str]) -> typer.Typer:
         else:
             app.command(name, short_help=summary)(loaded)
     return app
+
+
+def console() -> None:
+    """Runs the command line as a process of its own, and ends the process."""
+    try:
+        main()
+    except SystemExit as leaving:
+        status = leaving.code
+    else:
+        status = 0
+    if "torch" in sys.modules and isinstance(status, int):
+        # Taking torch and transformers apart takes more than a second and gives nothing back; a
+        # thread that still loads a model may even crash in it.
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(status)
+    raise SystemExit(status)
 
 
 def main() -> None:

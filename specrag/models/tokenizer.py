@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from specrag.errors import InputError, ModelError
@@ -44,11 +46,8 @@ class Tokenizer:
         Raises:
             ModelError: There is none, or it cannot be read.
         """
-        from transformers import AutoTokenizer
-
-        options = {"gguf_file": source.gguf_file} if source.gguf_file else {}
         try:
-            return cls(AutoTokenizer.from_pretrained(source.path, **options))
+            return cls(_load_backend(source))
         except Exception as error:  # readers of a damaged file raise what they like
             raise ModelError(
                 f"cannot load a tokenizer from {source.path!r}: {first_line(error)}",
@@ -136,6 +135,33 @@ class Tokenizer:
             messages: Turns, oldest first.
         """
         return self.encode(self.chat_text(messages))
+
+
+def _load_backend(source: ModelFiles) -> Any:
+    if not source.gguf_file and _is_generic(Path(source.path)):
+        from transformers import PreTrainedTokenizerFast
+
+        # What the automatic class would choose, after importing the configuration of every
+        # architecture, which takes longer than the tokenizer itself.
+        return PreTrainedTokenizerFast.from_pretrained(source.path)
+    from transformers import AutoTokenizer
+
+    options = {"gguf_file": source.gguf_file} if source.gguf_file else {}
+    return AutoTokenizer.from_pretrained(source.path, **options)
+
+
+def _is_generic(folder: Path) -> bool:
+    """Whether a folder holds a tokenizer that is no more than its ``tokenizer.json``."""
+    try:
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return (
+        (folder / "tokenizer.json").is_file()
+        and isinstance(config, dict)
+        and config.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
+        and "auto_map" not in config
+    )
 
 
 def first_line(error: BaseException) -> str:

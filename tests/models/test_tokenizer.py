@@ -11,7 +11,7 @@ import pytest
 from specrag.errors import InputError, ModelError
 from specrag.models.embedded import ModelSource, resolve
 from specrag.models.tiny import tiny_tokenizer
-from specrag.models.tokenizer import Message, Tokenizer, first_line
+from specrag.models.tokenizer import Message, Tokenizer, _is_generic, first_line
 
 CHAT: list[Message] = [
     {"role": "system", "content": "be brief"},
@@ -169,3 +169,28 @@ def test_the_embedded_tokenizer_has_the_format_of_its_model(embedded: Tokenizer)
     assert ids.count(embedded.encode("<|im_start|>")[0]) == 3
     assert embedded.eos_token_id == embedded.encode("<|im_end|>")[0]
     assert "im_start" not in embedded.decode(ids)
+
+
+@pytest.mark.embedded
+def test_a_generic_tokenizer_is_what_the_automatic_class_would_load(
+    embedded_target_path: Path,
+) -> None:
+    from transformers import AutoTokenizer
+
+    source = ModelSource(str(embedded_target_path), None, "m")
+    ours, automatic = Tokenizer.load(source).backend, AutoTokenizer.from_pretrained(source.path)
+    assert type(ours) is type(automatic)
+    assert ours.chat_template == automatic.chat_template
+    assert ours.special_tokens_map == automatic.special_tokens_map
+    text = "<|im_start|>user\n12 + 7, 你好 🎉\n    return x<|im_end|>\n"
+    assert ours.encode(text) == automatic.encode(text)
+
+
+@pytest.mark.parametrize(
+    "config", ["{", "[]", '{"tokenizer_class": "LlamaTokenizer"}', '{"auto_map": {}}']
+)
+def test_any_other_tokenizer_is_left_to_the_automatic_class(tmp_path: Path, config: str) -> None:
+    tiny_tokenizer().backend.save_pretrained(tmp_path)
+    assert _is_generic(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(config, encoding="utf-8")
+    assert not _is_generic(tmp_path)
