@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import zipfile
 from collections.abc import Iterator
@@ -115,6 +116,22 @@ def embedded_target_path() -> Path:
 def embedded_encoder_path() -> Path:
     """The folder of the embedded encoder."""
     return _embedded("all-minilm-l6-v2")
+
+
+@pytest.fixture(scope="session")
+def embedded_home(
+    tmp_path_factory: pytest.TempPathFactory,
+    embedded_target_path: Path,
+    embedded_encoder_path: Path,
+) -> Path:
+    """A home with the embedded models and one handbook index for the whole run."""
+    real = embedded_target_path.parent.parent
+    home = tmp_path_factory.mktemp("embedded-home")
+    (home / "models").symlink_to(embedded_encoder_path.parent)
+    for name in ("indexes/handbook", "pass_costs"):
+        if (real / name).is_dir():  # saves time; what is out of date is made again
+            shutil.copytree(real / name, home / name)
+    return home
 
 
 def _embedded(name: str) -> Path:

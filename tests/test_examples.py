@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,24 +20,6 @@ TESTED = {
     "serve_and_query",
     "stream",
 }
-
-
-@pytest.fixture(scope="session")
-def embedded_home(
-    tmp_path_factory: pytest.TempPathFactory,
-    embedded_target_path: Path,
-    embedded_encoder_path: Path,
-) -> Path:
-    """A home with the embedded models; shared with test_readme.py, so one index is built."""
-    real = embedded_target_path.parent.parent
-    home = tmp_path_factory.getbasetemp() / "embedded-home"
-    if not home.exists():
-        home.mkdir()
-        (home / "models").symlink_to(embedded_encoder_path.parent)
-        for name in ("indexes/handbook", "pass_costs"):
-            if (real / name).is_dir():  # saves time; what is out of date is made again
-                shutil.copytree(real / name, home / name)
-    return home
 
 
 def run(name: str, **environment: str) -> str:

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -253,24 +252,6 @@ def test_what_python_blocks_import_exists(name: str) -> None:
         exec(ast.unparse(ast.Module(list(imports), [])), {})
 
 
-@pytest.fixture(scope="session")
-def readme_home(
-    tmp_path_factory: pytest.TempPathFactory,
-    embedded_target_path: Path,
-    embedded_encoder_path: Path,
-) -> Path:
-    """A home with the embedded models; shared with test_examples.py, so one index is built."""
-    real = embedded_target_path.parent.parent
-    home = tmp_path_factory.getbasetemp() / "embedded-home"
-    if not home.exists():
-        home.mkdir()
-        (home / "models").symlink_to(embedded_encoder_path.parent)
-        for name in ("indexes/handbook", "pass_costs"):
-            if (real / name).is_dir():  # saves time; what is out of date is made again
-                shutil.copytree(real / name, home / name)
-    return home
-
-
 @pytest.mark.embedded
 @pytest.mark.parametrize(
     "words",
@@ -279,10 +260,10 @@ def readme_home(
 def test_a_command_of_the_readme_runs(
     words: tuple[str, ...],
     tmp_path: Path,
-    readme_home: Path,
+    embedded_home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SPECRAG_HOME", str(readme_home))
+    monkeypatch.setenv("SPECRAG_HOME", str(embedded_home))
     (tmp_path / "device.md").write_text("# Reset\n\nHold the red button for ten seconds.\n")
     args = [str(tmp_path) if word == DOCS else word for word in words[1:]]
     result = CliRunner().invoke(build_app(args), args)
@@ -298,9 +279,9 @@ def test_a_command_of_the_readme_runs(
 
 @pytest.mark.embedded
 def test_the_python_block_of_the_readme_runs(
-    readme_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    embedded_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SPECRAG_HOME", str(readme_home))
+    monkeypatch.setenv("SPECRAG_HOME", str(embedded_home))
     (block,) = blocks(read(README), "python")
     names: dict[str, Any] = {}
     exec(compile(block, README, "exec"), names)
