@@ -18,7 +18,7 @@ from specrag.decoding.budget import SpeculationConfig
 from specrag.errors import ConfigError, GateError
 from specrag.gate.calibration import Calibration
 from specrag.gate.policy import CalibratedGate
-from specrag.models.huggingface import DTYPES
+from specrag.models.devices import DTYPES
 from specrag.rag.build import SpecRAG, calibration_path, named_recipe, sampling_params
 from specrag.rag.config import PipelineConfig, load_pipeline
 from specrag.retrieval.loaders import load_folder

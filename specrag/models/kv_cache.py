@@ -28,9 +28,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         self.is_initialized = True
 
     def _allocate(self, like: torch.Tensor) -> torch.Tensor:
-        batch, heads, _, width = like.shape
+        heads, width = like.shape[-3], like.shape[-1]
         # Zeros, not empty: masked slots still enter the attention product, and 0 * NaN is NaN.
-        return like.new_zeros(batch, heads, self._owner.capacity, width)
+        return like.new_zeros(self._owner.batch_size, heads, self._owner.capacity, width)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -43,7 +43,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         )
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._owner.max_length + query_length, 0
+        return max(self._owner.max_length + query_length, self._owner.num_slots), 0
 
     def get_seq_length(self) -> int:
         return self._owner.max_length
@@ -53,15 +53,31 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
 
     def resize(self, capacity: int, used: int) -> None:
         if self.is_initialized:
-            self.keys = _grown(self.keys, capacity, used)
-            self.values = _grown(self.values, capacity, used)
+            self.keys = _resized(self.keys, capacity, used)
+            self.values = _resized(self.values, capacity, used)
+
+    def join(self, other: _Layer, used: int) -> None:
+        """Appends the rows of the same layer of another cache, of which ``used`` slots count."""
+        if not (self.is_initialized or other.is_initialized):
+            return
+        if not self.is_initialized:
+            self.lazy_initialization(other.keys, other.values)
+        if other.is_initialized:
+            keys = _resized(other.keys, self._owner.capacity, used).to(self.keys)
+            values = _resized(other.values, self._owner.capacity, used).to(self.values)
+        else:
+            count = other._owner.batch_size
+            keys = self.keys.new_zeros(count, *self.keys.shape[1:])
+            values = self.values.new_zeros(count, *self.values.shape[1:])
+        self.keys = torch.cat([self.keys, keys])
+        self.values = torch.cat([self.values, values])
 
 
-def _grown(storage: torch.Tensor, capacity: int, used: int) -> torch.Tensor:
+def _resized(storage: torch.Tensor, capacity: int, used: int) -> torch.Tensor:
     batch, heads, _, width = storage.shape
-    grown = storage.new_zeros(batch, heads, capacity, width)
-    grown[:, :, :used] = storage[:, :, :used]
-    return grown
+    resized = storage.new_zeros(batch, heads, capacity, width)
+    resized[:, :, :used] = storage[:, :, :used]
+    return resized
 
 
 class KVCache(Cache):  # type: ignore[misc]
@@ -74,18 +90,28 @@ class KVCache(Cache):  # type: ignore[misc]
                          [length .. length + n)   pending: the n nodes of the running pass
                          [length + n .. capacity) free
 
+    A tree can grow level by level: a pass that keeps the pending nodes writes its own behind them,
+    and ``commit`` then counts all of them, in the order in which they were written.
+
     Keys carry their position already, so moving an accepted node to its final slot is a plain copy.
 
     Args:
         num_layers: Number of attention layers of the model.
         batch_size: Number of rows.
         capacity: Slots reserved for each row; grows by doubling when a pass needs more.
+
+    Attributes:
+        slot_multiple: A pass reads a multiple of this many slots, the surplus masked. Sums over
+            slots are grouped by the kernels; with a multiple of their width, a row's groups no
+            longer depend on how long the text is, and its bits do not change with it.
     """
 
     def __init__(self, num_layers: int, batch_size: int, capacity: int = 512) -> None:
         self.capacity = capacity
+        self.slot_multiple = 1
         self._lengths = [0] * batch_size
         self._pending = 0
+        self._kept = 0
         self._slots: torch.Tensor | None = None
         super().__init__(layers=[_Layer(self) for _ in range(num_layers)])
 
@@ -106,21 +132,42 @@ class KVCache(Cache):  # type: ignore[misc]
 
     @property
     def num_pending(self) -> int:
-        """Nodes of the running pass: written, not committed."""
+        """Nodes of each row that are written, not committed: kept ones and those of the pass."""
         return self._pending
 
-    def begin_pass(self, num_nodes: int) -> None:
-        """Reserves the slots of the next pass; pending nodes of an abandoned pass are dropped.
+    @property
+    def num_slots(self) -> int:
+        """Slots of each row that the running pass reads, masked ones included."""
+        used = self.max_length + self._pending
+        return -(-used // self.slot_multiple) * self.slot_multiple
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the reserved slots take."""
+        stores = [s for layer in self.layers if layer.is_initialized for s in _stores(layer)]
+        return sum(store.numel() * store.element_size() for store in stores)
+
+    def begin_pass(self, num_nodes: int, kept: int = 0) -> None:
+        """Reserves the slots of the next pass.
 
         Args:
             num_nodes: Nodes that every row of the pass writes, padding included.
+            kept: Pending nodes that stay, with the new ones behind them: all of them, to grow a
+                tree by a level, or 0 to drop those of an abandoned pass.
+
+        Raises:
+            ValueError: Only some of the pending nodes would stay.
         """
-        self._reserve(self.max_length + num_nodes)
-        self._pending = num_nodes
+        if kept not in (0, self._pending):
+            raise ValueError(f"a pass cannot keep {kept} of {self._pending} pending nodes")
+        used = self.max_length + kept
+        self._kept = kept
+        self._pending = kept + num_nodes
+        self._reserve(self.num_slots, used)
         self._slots = None
         if len(set(self._lengths)) > 1:
             starts = torch.tensor(self._lengths).unsqueeze(1)
-            self._slots = starts + torch.arange(num_nodes)
+            self._slots = starts + torch.arange(kept, self._pending)
 
     def write(self, storage: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Writes the states of the running pass and returns all slots that it may attend to.
@@ -130,15 +177,17 @@ class KVCache(Cache):  # type: ignore[misc]
             states: ``[batch, heads, nodes, head_dim]``.
 
         Returns:
-            A view ``[batch, heads, max_length + nodes, head_dim]``.
+            A view ``[batch, heads, num_slots, head_dim]``.
         """
         end = self.max_length + self._pending
         if self._slots is None:
-            storage[:, :, self.max_length : end] = states
+            storage[:, :, self.max_length + self._kept : end] = states
         else:
-            rows = torch.arange(self.batch_size).unsqueeze(1)
+            if self._slots.device != storage.device:
+                self._slots = self._slots.to(storage.device)  # once a pass, not once a layer
+            rows = torch.arange(self.batch_size, device=storage.device).unsqueeze(1)
             storage[rows, :, self._slots] = states.transpose(1, 2)
-        return storage[:, :, :end]
+        return storage[:, :, : self.num_slots]
 
     @torch.inference_mode()
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
@@ -146,7 +195,7 @@ class KVCache(Cache):  # type: ignore[misc]
 
         Args:
             paths: For each row the accepted nodes, root first, each a descendant of the one
-                before; empty keeps nothing.
+                before; empty keeps nothing. Node 0 is the first pending one, kept or not.
 
         Raises:
             ValueError: A path for another number of rows, or a node that the pass did not have.
@@ -179,10 +228,11 @@ class KVCache(Cache):  # type: ignore[misc]
 
     @torch.inference_mode()
     def select_rows(self, rows: Sequence[int]) -> None:
-        """Keeps only the named rows, in that order.
+        """Keeps only the named rows, in that order, and drops all pending nodes.
 
         Args:
-            rows: Indices of the rows to keep.
+            rows: Indices of the rows to keep. A row named twice becomes two, each with a copy of
+                its own: several answers to one prompt share a prefill.
         """
         index = torch.tensor(list(rows), dtype=torch.long)
         for layer in self.layers:
@@ -191,6 +241,88 @@ class KVCache(Cache):  # type: ignore[misc]
                 layer.values = layer.values.index_select(0, index.to(layer.values.device))
         self._lengths = [self._lengths[row] for row in rows]
         self._pending = 0
+
+    @torch.inference_mode()
+    def join(self, other: KVCache) -> None:
+        """Appends the rows of another cache of the same model, as copies.
+
+        Args:
+            other: Holds rows that were prefilled apart; stays as it is.
+
+        Raises:
+            ValueError: Nodes are pending on either side, or the caches are of different models.
+        """
+        if self._pending or other.num_pending:
+            raise ValueError(
+                f"cannot join with {self._pending} and {other.num_pending} nodes pending; "
+                "commit or roll back first"
+            )
+        if len(other.layers) != len(self.layers) or not all(map(_alike, self.layers, other.layers)):
+            raise ValueError("cannot join the caches of different models: their layers differ")
+        self._reserve(other.max_length, self.max_length)
+        for ours, theirs in zip(self.layers, other.layers, strict=True):
+            ours.join(theirs, other.max_length)
+        self._lengths += other.lengths
+
+    @torch.inference_mode()
+    def export_row(self, row: int, length: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Copies the first tokens of a row, to give them to another row or to keep them.
+
+        Args:
+            row: Index of the row.
+            length: Number of committed tokens to copy.
+
+        Returns:
+            Keys and values ``[heads, length, head_dim]`` of each layer, which may differ in heads
+            and width; a layer that stores nothing of its own has no heads.
+
+        Raises:
+            ValueError: The row is not there, or holds fewer tokens.
+        """
+        self._check_row(row)
+        if not 0 <= length <= self._lengths[row]:
+            raise ValueError(f"cannot export {length} tokens: row {row} holds {self._lengths[row]}")
+        nothing = torch.zeros(0, length, 0)
+        return [
+            (layer.keys[row, :, :length].clone(), layer.values[row, :, :length].clone())
+            if layer.is_initialized
+            else (nothing, nothing)
+            for layer in self.layers
+        ]
+
+    @torch.inference_mode()
+    def import_row(self, row: int, states: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Fills an empty row with exported tokens, which become its committed ones.
+
+        Args:
+            row: Index of the row.
+            states: What ``export_row`` of a cache of the same model returned,
+                ``[heads, length, head_dim]`` keys and values of each layer.
+
+        Raises:
+            ValueError: The row is not there or not empty, nodes are pending, or the states are
+                those of another model.
+        """
+        self._check_row(row)
+        if self._pending or self._lengths[row]:
+            raise ValueError(
+                f"cannot import into row {row}: it holds {self._lengths[row]} tokens, "
+                f"{self._pending} nodes are pending"
+            )
+        lengths = {tensor.shape[1] for pair in states for tensor in pair}
+        fits = len(states) == len(self.layers) and all(map(_takes, self.layers, states))
+        if not fits or len(lengths) != 1:
+            raise ValueError("cannot import the states of another model: its layers differ")
+        length = lengths.pop()
+        self._reserve(length, self.max_length)
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            if not keys.shape[0]:
+                continue
+            if not layer.is_initialized:
+                layer.lazy_initialization(keys, values)
+            layer.keys[row, :, :length] = keys
+            layer.values[row, :, :length] = values
+        self._lengths[row] = length
 
     def check_integrity(self) -> None:
         """Asserts what holds between passes: sizes agree, nothing pending, all values finite.
@@ -205,7 +337,7 @@ class KVCache(Cache):  # type: ignore[misc]
         for number, layer in enumerate(self.layers):
             if not layer.is_initialized:
                 continue
-            for storage in (layer.keys, layer.values):
+            for storage in _stores(layer):
                 assert storage.shape[0] == self.batch_size, f"layer {number} has lost rows"
                 assert storage.shape[2] == self.capacity, f"layer {number} has another capacity"
                 for row, length in enumerate(self._lengths):
@@ -217,12 +349,16 @@ class KVCache(Cache):  # type: ignore[misc]
         return self.max_length
 
     @torch.inference_mode()
-    def _reserve(self, slots: int) -> None:
+    def _reserve(self, slots: int, used: int) -> None:
         if slots <= self.capacity:
             return
         self.capacity = max(slots, 2 * self.capacity)
         for layer in self.layers:
-            layer.resize(self.capacity, self.max_length)
+            layer.resize(self.capacity, used)
+
+    def _check_row(self, row: int) -> None:
+        if not 0 <= row < self.batch_size:
+            raise ValueError(f"there is no row {row}: the cache has {self.batch_size}")
 
     def _check_path(self, path: Sequence[int]) -> None:
         increasing = all(a < b for a, b in zip(path, path[1:], strict=False))
@@ -235,7 +371,27 @@ class KVCache(Cache):  # type: ignore[misc]
             return  # already in place: a chain accepted from its start
         start = self._lengths[row]
         for layer in self.layers:
-            for storage in (layer.keys, layer.values):
+            for storage in _stores(layer):
                 source = torch.tensor(kept, device=storage.device) + start
                 # Indexing copies before the write, so overlapping slots are safe.
                 storage[row, :, start : start + len(kept)] = storage[row, :, source]
+
+
+def _stores(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return layer.keys, layer.values
+
+
+def _alike(ours: Any, theirs: Any) -> bool:
+    """Whether two layers have the same heads and widths, as far as they are in use."""
+    if not (ours.is_initialized and theirs.is_initialized):
+        return True
+    pairs = zip(_stores(ours), _stores(theirs), strict=True)
+    return all(a.shape[1] == b.shape[1] and a.shape[3] == b.shape[3] for a, b in pairs)
+
+
+def _takes(layer: Any, states: tuple[torch.Tensor, torch.Tensor]) -> bool:
+    """Whether exported states have the heads and widths of a layer."""
+    if not layer.is_initialized or not states[0].shape[0]:
+        return True
+    pairs = zip(_stores(layer), states, strict=True)
+    return all(a.shape[1] == b.shape[0] and a.shape[3] == b.shape[2] for a, b in pairs)

@@ -17,10 +17,17 @@ class TreePass:
 
     A row with fewer nodes than the widest is padded; a padding node sees only itself.
 
+    A tree can be evaluated level by level. A pass whose ``visible`` is wider than its nodes are
+    many keeps the nodes that are pending in the cache, and its own lie behind them: the last
+    dimension counts all nodes that are pending after the pass, which are the nodes of the tree
+    in the order in which they were evaluated. A node comes behind all of its ancestors.
+
     Attributes:
-        token_ids: ``[batch, nodes]`` int64.
-        depths: ``[batch, nodes]`` int64; a node's position is the row's length plus its depth.
-        visible: ``[batch, nodes, nodes]`` bool; node i attends to node j (ancestors, self).
+        token_ids: ``[batch, nodes]`` int64, the new nodes only.
+        depths: ``[batch, nodes]`` int64; a node's position is the row's length plus its depth,
+            which is 0 for the root and one more from level to level.
+        visible: ``[batch, nodes, kept + nodes]`` bool; new node i attends to pending node j
+            (ancestors, self). ``kept`` is 0 or the number of nodes pending in the cache.
     """
 
     token_ids: torch.Tensor
@@ -35,7 +42,7 @@ class ModelOutput:
     Attributes:
         logits: ``[batch, nodes, vocab]`` in the model's dtype, unprocessed.
         features: Layer index to the hidden states that left it, ``[batch, nodes, hidden]``;
-            filled for the layers named in ``TargetModel.feature_layers``.
+            filled for the layers that were asked for.
     """
 
     logits: torch.Tensor
@@ -50,14 +57,25 @@ class TargetModel(ABC):
         vocab_size: Width of the logits.
         max_context: Most tokens a row may hold, prompt included.
         eos_token_ids: Tokens that end an answer.
-        feature_layers: Layers whose hidden states each pass returns; drafters set it.
+        no_speculation: Why this model only decodes plainly, one token of each row a pass; empty
+            when it evaluates trees and rolls back.
     """
 
     name: str
     vocab_size: int
     max_context: int
     eos_token_ids: tuple[int, ...]
-    feature_layers: tuple[int, ...] = ()
+    no_speculation: str = ""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Data type of the weights."""
 
     @property
     @abstractmethod
@@ -75,7 +93,11 @@ class TargetModel(ABC):
 
     @abstractmethod
     def prefill(
-        self, prompts: Sequence[Sequence[int]], cache: KVCache, num_logits: int = 1
+        self,
+        prompts: Sequence[Sequence[int]],
+        cache: KVCache,
+        num_logits: int = 1,
+        feature_layers: Sequence[int] = (),
     ) -> ModelOutput:
         """Evaluates prompts and commits them to the cache.
 
@@ -83,6 +105,7 @@ class TargetModel(ABC):
             prompts: Token ids of each row, at least one each; rows may differ in length.
             cache: Holds each row's earlier tokens; the prompts are appended.
             num_logits: How many of each row's last positions to return logits for.
+            feature_layers: Layers to return the hidden states of.
 
         Returns:
             Logits ``[batch, num_logits, vocab]``, the last position last. A row shorter than
@@ -91,13 +114,20 @@ class TargetModel(ABC):
         """
 
     @abstractmethod
-    def forward(self, tree_pass: TreePass, cache: KVCache) -> ModelOutput:
+    def forward(
+        self, tree_pass: TreePass, cache: KVCache, feature_layers: Sequence[int] = ()
+    ) -> ModelOutput:
         """Evaluates one tree for each row; the nodes stay pending in the cache.
 
         Args:
-            tree_pass: The nodes.
+            tree_pass: The nodes, or one more level of them, see ``TreePass``.
             cache: Holds each row's committed tokens; the caller commits the accepted path.
+            feature_layers: Layers to return the hidden states of.
 
         Returns:
-            Logits ``[batch, nodes, vocab]`` and the features asked for.
+            Logits ``[batch, nodes, vocab]`` of the new nodes and the features asked for.
+
+        Raises:
+            ValueError: The pass keeps only some of the pending nodes, or has more than one node
+                a row where ``no_speculation`` says so.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,6 +75,17 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """Changes when the chat template or the vocabulary's size does."""
         text = f"{self.vocab_size}\n{self.backend.chat_template}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def vocabulary_fingerprint(self) -> str:
+        """Changes when any token has another id; models that share a vocabulary share it.
+
+        The chat template and the roles of special tokens do not count: they give no id a meaning.
+        """
+        ids: dict[str, int] = self.backend.get_vocab()
+        tokens = sorted(ids, key=ids.__getitem__)
+        text = json.dumps([tokens, [ids[token] for token in tokens]])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def encode(self, text: str) -> list[int]:

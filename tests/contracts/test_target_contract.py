@@ -7,64 +7,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from specrag.decoding.tree import ROOT, DraftTree, pack
 from specrag.models import huggingface
-from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.kv_cache import KVCache
-from specrag.models.target import TargetModel
-from specrag.models.tiny import tiny_target
-
-VOCAB = 40
-COMMON = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GPT2 = {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64} | {
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-LATENT = {"q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8} | {
-    "num_key_value_heads": 4,
-    "v_head_dim": 8,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "n_shared_experts": 1,
-    "moe_intermediate_size": 16,
-    "first_k_dense_replace": 1,
-}
-SLIDING = {"head_dim": 8, "sliding_window": 48}
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {"sliding_window": None},
-    "qwen2": {},
-    "qwen3": {"head_dim": 8},
-    "qwen3_moe": {"head_dim": 8} | EXPERTS,
-    "phi3": {},
-    "olmo2": {},
-    "granite": {},
-    "gemma2": SLIDING,
-    "gemma3_text": SLIDING,
-    "deepseek_v3": LATENT,
-    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
-}
+from specrag.models.target import TargetModel, TreePass
+from specrag.models.transformers_target import TransformersTarget
+from tests.architectures import EVERY, PLAIN, SPECULATING, VOCAB, target_of
+from tests.levels import passes_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,29 +29,21 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@cache
-def target_of(name: str) -> HuggingFaceTarget:
-    if name == "tiny":
-        return tiny_target(vocab_size=VOCAB)
-    options = GPT2 if name == "gpt2" else COMMON | ARCHITECTURES.get(name, {})
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **options)).float()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.dim() > 1:
-                    parameter.normal_(0.0, 0.3)
-    return HuggingFaceTarget(model, name)
-
-
-every_target = pytest.mark.parametrize("name", ["tiny", "gpt2", "gpt_neox", *ARCHITECTURES])
+every_target = pytest.mark.parametrize("name", EVERY)
+every_tree_target = pytest.mark.parametrize("name", ["tiny", *SPECULATING])
+every_plain_target = pytest.mark.parametrize("name", PLAIN)
 
 
 @torch.inference_mode()
-def plain_logits(target: HuggingFaceTarget, token_ids: Sequence[int]) -> torch.Tensor:
-    """The model's own logits ``[length, vocab]``, with neither cache nor mask of ours."""
-    logits: torch.Tensor = target.model(input_ids=torch.tensor([token_ids]), use_cache=False).logits
-    return logits[0]
+def plain_logits(target: TransformersTarget, texts: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """The model's own logits ``[length, vocab]`` of each text, with no cache or mask of ours.
+
+    Texts lie in one batch, filled up behind their ends, which no token before can see.
+    """
+    width = max(map(len, texts))
+    padded = torch.tensor([[*text, *([0] * (width - len(text)))] for text in texts])
+    logits = target.model(input_ids=padded, use_cache=False).logits
+    return [row[: len(text)] for row, text in zip(logits, texts, strict=True)]
 
 
 def words(rng: random.Random, count: int) -> list[int]:
@@ -122,6 +67,14 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
 
 
+def assert_last(
+    target: TransformersTarget, logits: torch.Tensor, texts: Sequence[Sequence[int]]
+) -> None:
+    """Compares logits ``[batch, 1, vocab]`` with those behind whole texts."""
+    expected = [plain[-1:] for plain in plain_logits(target, texts)]
+    assert_close(logits, torch.stack(expected))
+
+
 @every_target
 @pytest.mark.parametrize("chunk", [512, 4])
 def test_prefill_equals_the_plain_model(
@@ -129,23 +82,23 @@ def test_prefill_equals_the_plain_model(
 ) -> None:
     monkeypatch.setattr(huggingface, "PREFILL_CHUNK", chunk)
     target, rng = target_of(name), random.Random(name)
-    prompts = [words(rng, count) for count in (11, 2, 8)]
+    prompts = [words(rng, count) for count in (27, 2, 19)]
     cache = target.new_cache(3, 4)
     logits = target.prefill(prompts, cache, num_logits=6).logits
 
-    assert cache.lengths == (11, 2, 8)
+    assert cache.lengths == (27, 2, 19)
     cache.check_integrity()
-    for row, prompt in enumerate(prompts):
-        expected = plain_logits(target, prompt)[-6:]
+    for row, plain in enumerate(plain_logits(target, prompts)):
+        expected = plain[-6:]
         assert_close(logits[row, 6 - len(expected) :], expected)
         for repeated in logits[row, : 6 - len(expected)]:
             assert_close(repeated, expected[0])
 
 
-@every_target
+@every_tree_target
 def test_every_node_of_every_tree_equals_the_plain_model_on_its_path(name: str) -> None:
     target, rng = target_of(name), random.Random(name)
-    texts = [words(rng, count) for count in (9, 4, 13)]
+    texts = [words(rng, count) for count in (23, 4, 13)]
     cache = prefilled(target, texts)
     for _ in range(2):
         roots = words(rng, 3)
@@ -154,9 +107,10 @@ def test_every_node_of_every_tree_equals_the_plain_model_on_its_path(name: str) 
         paths = []
         for row, (text, root, tree) in enumerate(zip(texts, roots, trees, strict=True)):
             nodes = range(ROOT, len(tree))
-            for node in nodes:
-                path = [*text, root, *(tree.token_ids[step] for step in tree.path_to(node))]
-                assert_close(logits[row, node + 1], plain_logits(target, path)[-1])
+            routes = [[tree.token_ids[step] for step in tree.path_to(node)] for node in nodes]
+            plain = plain_logits(target, [[*text, root, *route] for route in routes])
+            expected = torch.stack([of_path[-1] for of_path in plain])
+            assert_close(logits[row, : len(expected)], expected)
             kept = tree.path_to(rng.choice(nodes))
             paths.append([0, *(node + 1 for node in kept)])
             text += [root, *(tree.token_ids[node] for node in kept)]
@@ -165,7 +119,46 @@ def test_every_node_of_every_tree_equals_the_plain_model_on_its_path(name: str) 
         assert cache.lengths == tuple(len(text) for text in texts)
 
 
-@every_target
+@every_tree_target
+def test_a_tree_evaluated_in_parts_equals_one_pass(name: str) -> None:
+    target, rng = target_of(name), random.Random(name)
+    texts, roots = [words(rng, count) for count in (14, 3, 9)], words(rng, 3)
+    trees = [random_tree(rng, count) for count in (9, 4, 1)]
+    whole = target.forward(pack(roots, trees), prefilled(target, texts), (0,))
+    passes, places = passes_of(roots, trees, [[1, 4, 6], [1, 3, 3], [2, 2, 2]])
+    cache = prefilled(target, texts)
+    outputs = [target.forward(part, cache, (0,)) for part in passes]
+    logits = torch.cat([output.logits for output in outputs], dim=1)
+    features = torch.cat([output.features[0] for output in outputs], dim=1)
+
+    assert cache.num_pending == logits.shape[1] == sum(p.token_ids.shape[1] for p in passes)
+    paths = []
+    for row, tree in enumerate(trees):
+        nodes = range(1 + len(tree))
+        assert_close(logits[row, places[row]], whole.logits[row, nodes])
+        assert_close(features[row, places[row]], whole.features[0][row, nodes])
+        path = [0, *(node + 1 for node in tree.path_to(len(tree) - 1))]
+        paths.append([places[row][node] for node in path])
+        texts[row] += [roots[row], *(tree.token_ids[node - 1] for node in path[1:])]
+    cache.commit(paths)
+    cache.check_integrity()
+    after = target.forward(pack([5, 6, 7], [DraftTree()] * 3), cache).logits
+    assert_last(target, after, [[*text, 5 + row] for row, text in enumerate(texts)])
+
+
+@every_tree_target
+def test_a_pass_that_keeps_only_some_pending_nodes_is_refused(name: str) -> None:
+    target = target_of(name)
+    cache = prefilled(target, [[5, 6]])
+    target.forward(pack([7], [DraftTree.chain([8])]), cache)
+    visible = torch.ones(1, 1, 2, dtype=torch.bool)
+    tokens = torch.zeros(1, 1, dtype=torch.long)
+
+    with pytest.raises(ValueError, match="cannot keep 1 of 2 pending nodes"):
+        target.forward(TreePass(tokens, tokens, visible), cache)
+
+
+@every_tree_target
 def test_a_committed_path_leaves_the_cache_of_a_fresh_prefill(name: str) -> None:
     target, rng = target_of(name), random.Random(name)
     prompts, roots = [words(rng, 5), words(rng, 3)], words(rng, 2)
@@ -186,32 +179,105 @@ def test_a_committed_path_leaves_the_cache_of_a_fresh_prefill(name: str) -> None
             )
 
 
-@every_target
+@every_tree_target
 def test_an_abandoned_pass_a_rollback_and_lost_rows_leave_no_trace(name: str) -> None:
     target, rng = target_of(name), random.Random(name)
-    texts = [words(rng, count) for count in (8, 5, 6)]
+    texts = [words(rng, count) for count in (18, 5, 6)]
     cache = prefilled(target, texts)
     target.forward(pack(words(rng, 3), [random_tree(rng, 5)] * 3), cache)
-    cache.rollback([6, 5, 1])
+    cache.rollback([16, 5, 1])
     cache.select_rows([2, 0])
     logits = target.forward(pack([20, 21], [DraftTree(), DraftTree.chain([22])]), cache).logits
 
-    assert_close(logits[0, 0], plain_logits(target, [texts[2][0], 20])[-1])
-    assert_close(logits[1, :2], plain_logits(target, [*texts[0][:6], 21, 22])[-2:])
+    first, second = plain_logits(target, [[texts[2][0], 20], [*texts[0][:16], 21, 22]])
+    assert_close(logits[0, 0], first[-1])
+    assert_close(logits[1, :2], second[-2:])
+
+
+@every_target
+def test_rows_are_decoded_plainly_while_others_leave_repeat_and_join(name: str) -> None:
+    target, rng = target_of(name), random.Random(name)
+    texts = [words(rng, count) for count in (5, 17, 9)]
+    cache = prefilled(target, texts)
+
+    def decode(steps: int) -> None:
+        for _ in range(steps):
+            roots = words(rng, len(texts))
+            for text, root in zip(texts, roots, strict=True):
+                text.append(root)
+            logits = target.forward(pack(roots, [DraftTree()] * len(roots)), cache).logits
+            cache.commit([[0]] * len(roots))
+            assert cache.lengths == tuple(map(len, texts))
+            assert_last(target, logits, texts)
+
+    decode(2)
+    cache.select_rows([2, 1, 2, 2])
+    texts = [list(texts[row]) for row in (2, 1, 2, 2)]
+    decode(2)
+    fresh = [words(rng, 30), words(rng, 1)]
+    cache.join(prefilled(target, fresh))
+    texts += fresh
+    decode(2)
+    cache.rollback(cache.lengths)
+    cache.check_integrity()
+    cache.select_rows([])
+    cache.join(prefilled(target, [[7, 8]], capacity=1))
+    texts = [[7, 8]]
+    decode(1)
+
+
+@every_target
+def test_what_was_not_committed_or_rolled_back_is_decoded_again(name: str) -> None:
+    target = target_of(name)
+    cache = prefilled(target, [[5, 6, 7, 8], [9, 10]])
+    none = [DraftTree()] * 2
+    target.forward(pack([11, 12], none), cache)  # abandoned
+    target.forward(pack([13, 14], none), cache)
+    cache.commit([[0], []])
+    cache.rollback([3, 1])
+    logits = target.forward(pack([15, 16], none), cache).logits
+
+    assert_last(target, logits, [[5, 6, 7, 15], [9, 16]])
+
+
+@every_tree_target
+def test_an_imported_row_goes_on_as_the_row_it_was_exported_from(name: str) -> None:
+    target, rng = target_of(name), random.Random(name)
+    text = words(rng, 25)
+    states = prefilled(target, [words(rng, 3), text]).export_row(1, 21)
+    cache = target.new_cache(2)
+    cache.import_row(1, states)
+    logits = target.prefill([[5, 6], text[21:]], cache).logits
+
+    assert cache.lengths == (2, 25)
+    assert_last(target, logits, [[5, 6], text])
+
+
+@every_plain_target
+def test_a_model_that_only_decodes_says_why_and_refuses_trees(name: str) -> None:
+    target = target_of(name)
+    cache = prefilled(target, [[5, 6]])
+
+    assert target.no_speculation
+    with pytest.raises(ValueError, match="one token of each row a pass") as caught:
+        target.forward(pack([7], [DraftTree.chain([8])]), cache)
+    assert target.no_speculation in str(caught.value)
+
+
+@every_tree_target
+def test_a_model_that_takes_trees_speculates(name: str) -> None:
+    assert target_of(name).no_speculation == ""
 
 
 @every_target
 def test_prefill_goes_on_where_the_cache_ends(name: str) -> None:
     target, rng = target_of(name), random.Random(name)
     # The padding of the nearly full row must not lie at positions behind the context.
-    first, second = [words(rng, 60), words(rng, 2)], [words(rng, 2), words(rng, 30)]
-    if target.max_context < 64:
-        first[0] = first[0][:40]
+    first, second = [words(rng, 93), words(rng, 2)], [words(rng, 3), words(rng, 30)]
     cache = prefilled(target, first)
     logits = target.prefill(second, cache).logits
 
-    for row, text in enumerate([[*a, *b] for a, b in zip(first, second, strict=True)]):
-        assert_close(logits[row, 0], plain_logits(target, text)[-1])
+    assert_last(target, logits, [[*a, *b] for a, b in zip(first, second, strict=True)])
 
 
 @every_target
@@ -219,20 +285,21 @@ def test_the_features_of_a_layer_are_the_hidden_states_that_left_it(name: str) -
     target, rng = target_of(name), random.Random(name)
     prompt, root = words(rng, 6), 5
     cache = target.new_cache(1)
-    target.feature_layers = (0,)
-    try:
-        prefill = target.prefill([prompt], cache, num_logits=3)
-        tree_pass = target.forward(pack([root], [DraftTree.chain([6, 7])]), cache)
-    finally:
-        target.feature_layers = ()
+    prefill = target.prefill([prompt], cache, num_logits=3, feature_layers=(0,))
+    first = target.forward(pack([root], [DraftTree()]), cache, (0,))
+    cache.commit([[0]])
+    second = target.forward(pack([6], [DraftTree()]), cache, (0,))
+    bare = target.forward(pack([6], [DraftTree()]), cache)
     with torch.inference_mode():
         hidden = target.model(
-            input_ids=torch.tensor([[*prompt, root, 6, 7]]), output_hidden_states=True
-        ).hidden_states[1]
+            input_ids=torch.tensor([[*prompt, root, 6]]), output_hidden_states=True
+        ).hidden_states[0 if name == "mamba" else 1]  # most list the embeddings first
 
-    assert set(prefill.features) == set(tree_pass.features) == {0}
+    assert set(prefill.features) == set(first.features) == {0}
     assert_close(prefill.features[0], hidden[:, 3:6])
-    assert_close(tree_pass.features[0], hidden[:, 6:])
+    assert_close(first.features[0], hidden[:, 6:7])
+    assert_close(second.features[0], hidden[:, 7:])
+    assert bare.features == {}
 
 
 @every_target

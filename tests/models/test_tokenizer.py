@@ -194,3 +194,23 @@ def test_any_other_tokenizer_is_left_to_the_automatic_class(tmp_path: Path, conf
     assert _is_generic(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(config, encoding="utf-8")
     assert not _is_generic(tmp_path)
+
+
+def test_the_vocabulary_fingerprint_follows_the_tokens_and_nothing_else(tmp_path: Path) -> None:
+    plain = tiny_tokenizer().vocabulary_fingerprint
+    tiny_tokenizer().backend.save_pretrained(tmp_path)
+    swapped, grown = tiny_tokenizer(), tiny_tokenizer()
+    tokens = swapped.backend.get_vocab()
+    tokens["a"], tokens["b"] = tokens["b"], tokens["a"]
+    swapped.backend.get_vocab = lambda: tokens
+    grown.backend.add_tokens(["<new>"])
+
+    assert without_template().vocabulary_fingerprint == plain
+    saved = Tokenizer.load(ModelSource(str(tmp_path), None, "saved"))
+    assert saved.vocabulary_fingerprint == plain
+    others = [swapped, grown, tiny_tokenizer(65)]
+    assert len({plain, *(other.vocabulary_fingerprint for other in others)}) == 4
+
+
+def test_the_vocabulary_fingerprint_is_the_same_in_every_run() -> None:
+    assert tiny_tokenizer().vocabulary_fingerprint == "e8eb82335bfac58d"
