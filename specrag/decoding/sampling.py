@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +12,19 @@ from transformers.generation.logits_process import (
     LogitsProcessor,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
 
+from specrag.decoding.noise import Stream, draw, finite_best
+from specrag.decoding.processors import (
+    CountPenaltyLogitsProcessor,
+    MinTokensLogitsProcessor,
+    with_custom,
+)
 from specrag.errors import ConfigError
-
-_MASK64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,15 @@ class SamplingParams:
         stop_token_ids: Tokens that end an answer, besides the model's own.
         ignore_eos: Go on after the model's end token; for measurements.
         seed: Seed of the draws; None takes a new one for each answer.
+        presence_penalty: Taken once from the score of each token of the answer, as OpenAI's API
+            does; from -2 to 2.
+        frequency_penalty: Taken from a token's score for each time that the answer holds it.
+        min_tokens: Tokens of an answer before which nothing ends it: end tokens and stop tokens
+            cannot be chosen, and stop texts that are complete by then do not count.
+        logit_bias: Added to the logits of tokens, as a mapping of token id to bias or as pairs;
+            kept as pairs in the order of the ids. Minus infinity forbids a token.
+        top_logprobs: Most probable tokens to report beside each chosen one.
+        n: Answers to give to one prompt.
     """
 
     temperature: float = 0.0
@@ -48,12 +63,24 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
+    top_logprobs: int = 0
+    n: int = 1
 
     def __post_init__(self) -> None:
         # Lists come from JSON; a single text would otherwise be taken for its letters.
         stop: Sequence[str] | str = self.stop
         object.__setattr__(self, "stop", (stop,) if isinstance(stop, str) else tuple(stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        # Pairs instead of a mapping, so that parameters can be compared and hashed.
+        object.__setattr__(self, "logit_bias", _bias_pairs(self.logit_bias))
+        self._check_choice()
+        self._check_length()
+
+    def _check_choice(self) -> None:
         _require(self.temperature >= 0, "temperature", self.temperature, "0 (greedy) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or more")
@@ -61,7 +88,20 @@ class SamplingParams:
         _require(
             self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "above 0"
         )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _require(-2 <= value <= 2, name, value, "from -2 to 2")
+        _require(self.top_logprobs >= 0, "top_logprobs", self.top_logprobs, "0 (none) or more")
+
+    def _check_length(self) -> None:
         _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "1 or more")
+        _require(
+            0 <= self.min_tokens <= self.max_tokens,
+            "min_tokens",
+            self.min_tokens,
+            f"from 0 to max_tokens ({self.max_tokens})",
+        )
+        _require(self.n >= 1, "n", self.n, "1 or more")
         _require(all(self.stop), "stop", self.stop, "texts that are not empty")
 
     @property
@@ -75,6 +115,24 @@ def _require(holds: bool, name: str, value: object, allowed: str) -> None:
         raise ConfigError(f"{name} must be {allowed}, got {value!r}")
 
 
+def _bias_pairs(
+    given: Mapping[int, float] | Iterable[tuple[int, float]],
+) -> tuple[tuple[int, float], ...]:
+    """Brings a bias into its one form, sorted by token."""
+    try:
+        pairs = sorted((token, float(bias)) for token, bias in dict(given).items())
+    except (TypeError, ValueError):
+        pairs = [(-1, math.nan)]
+    for token, bias in pairs:
+        _require(
+            type(token) is int and token >= 0 and bias < math.inf,
+            "logit_bias",
+            given,
+            "a mapping of token ids (0 or more) to numbers (or minus infinity)",
+        )
+    return tuple(pairs)
+
+
 class TokenSampler:
     """Chooses the next token of one row, a function of logits, history, seed and position only.
 
@@ -83,20 +141,61 @@ class TokenSampler:
 
     Args:
         params: The row's sampling parameters.
+        prompt_length: Tokens of the prompt; penalties on the answer and ``min_tokens`` start
+            behind it.
+        end_token_ids: The model's own end tokens, which ``min_tokens`` holds off unless
+            ``ignore_eos`` makes them tokens like any other.
+        processors: A user's transformers logits processors, of ``[1, vocab]`` scores. Each must
+            be a function of the token ids and scores that it is given: draft trees ask about
+            tokens that may be rejected, so one that counts its calls would go wrong.
     """
 
-    def __init__(self, params: SamplingParams) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        *,
+        prompt_length: int = 0,
+        end_token_ids: Iterable[int] = (),
+        processors: Iterable[LogitsProcessor] = (),
+    ) -> None:
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.is_greedy = params.is_greedy
-        self._processors = _processors(params)
+        custom = tuple(processors)
+        ends = {*params.stop_token_ids, *(() if params.ignore_eos else end_token_ids)}
+        self._processors = with_custom(_penalties(params, prompt_length, sorted(ends)), custom)
+        self._processors += [] if params.is_greedy else _warpers(params)
+        self._bias = dict(params.logit_bias)
+        # Custom processors may write into what they are given, which is the model's own output.
+        self._copies = bool(custom)
 
     @property
     def is_plain_argmax(self) -> bool:
         """Whether the choice is the largest logit, whatever the history."""
         return self.is_greedy and not self._processors
 
+    def check(self, vocab_size: int) -> None:
+        """Refuses parameters that name tokens the model does not have.
+
+        Args:
+            vocab_size: Logits of a node.
+
+        Raises:
+            ConfigError: ``logit_bias`` names such a token.
+        """
+        unknown = [token for token in self._bias if token >= vocab_size]
+        if unknown:
+            raise ConfigError(
+                f"logit_bias names token {unknown[0]}, but the model has {vocab_size} tokens, "
+                f"0 to {vocab_size - 1}",
+                hint="take the token ids from the tokenizer of this model",
+            )
+
     def process(self, logits: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
-        """Applies penalties and truncation in transformers' order.
+        """Applies biases, penalties and truncation in the order of transformers' ``generate``.
+
+        ``logit_bias``, repetition penalty, presence and frequency penalties (transformers has
+        none), ``min_tokens``, the user's processors, temperature, ``top_k``, ``top_p``,
+        ``min_p``; greedy ends with the user's.
 
         Args:
             logits: ``[vocab]`` of one node, as the model gave them.
@@ -104,8 +203,13 @@ class TokenSampler:
 
         Returns:
             Scores ``[vocab]`` in float32; excluded tokens have minus infinity.
+
+        Raises:
+            ConfigError: ``logit_bias`` names a token that the model does not have.
         """
-        scores = logits.float().unsqueeze(0)
+        if self._bias:
+            self.check(len(logits))
+        scores = logits.to(torch.float32, copy=self._copies).unsqueeze(0)
         before = history.to(logits.device).unsqueeze(0)
         # Not as a LogitsProcessorList: that inspects each processor's signature on every call.
         for processor in self._processors:
@@ -121,57 +225,67 @@ class TokenSampler:
 
         Returns:
             Probabilities ``[vocab]`` in float64.
+
+        Raises:
+            ConfigError: No token is left to choose from.
+            ModelError: The logits are not numbers.
         """
         scores = self.process(logits, history).double()
+        finite_best(scores)
         if self.is_greedy:
             return torch.nn.functional.one_hot(scores.argmax(), len(scores)).double()
         return torch.softmax(scores, dim=-1)
 
-    def choose(self, logits: torch.Tensor, history: torch.Tensor, position: int) -> int:
+    def choose(
+        self,
+        logits: torch.Tensor,
+        history: torch.Tensor,
+        position: int,
+        stream: Stream = Stream.TARGET,
+    ) -> int:
         """Returns the token at a position.
 
         Args:
             logits: ``[vocab]`` of the node before the position.
             history: ``[length]`` token ids before the position.
             position: Absolute position of the token, prompt included.
+            stream: ``TARGET`` for the target, and for a drafter that wants to agree with it;
+                ``DRAFT`` for a drafter whose tokens are verified by rejection sampling.
+
+        Raises:
+            ConfigError: No token is left to choose from.
+            ModelError: The logits are not numbers.
         """
+        if self.is_plain_argmax:
+            return int(logits.argmax())
+        scores = self.process(logits, history)
         if self.is_greedy:
-            scores = self.process(logits, history) if self._processors else logits
+            finite_best(scores)
             return int(scores.argmax())
-        cumulative = self.target_probs(logits, history).cumsum(-1)
-        threshold = uniform(self.seed, position) * float(cumulative[-1])
-        # side="right": the first token whose cumulative mass exceeds the threshold, so a token
-        # of probability 0 is never drawn, not even for a threshold of 0.
-        index = int(torch.searchsorted(cumulative, threshold, side="right"))
-        return min(index, int(torch.searchsorted(cumulative, cumulative[-1])))
+        return draw(scores, self.seed, position, stream)
 
 
-def uniform(seed: int, position: int) -> float:
-    """Returns a number in [0, 1) that depends on seed and position alone.
-
-    SplitMix64 (Steele, Lea and Flood 2014) used as a counter-based generator.
-
-    Args:
-        seed: Any integer.
-        position: Absolute position of the token to draw.
-    """
-    state = _mix((seed & _MASK64) ^ 0x5DEECE66D5DEECE6)
-    return (_mix((state + (position + 1) * 0x9E3779B97F4A7C15) & _MASK64) >> 11) * 2.0**-53
-
-
-def _mix(value: int) -> int:
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return value ^ (value >> 31)
-
-
-def _processors(params: SamplingParams) -> list[LogitsProcessor]:
-    """Lists the processors in the order of transformers' ``generate``."""
+def _penalties(
+    params: SamplingParams, prompt_length: int, end_token_ids: Sequence[int]
+) -> list[LogitsProcessor]:
+    """Lists the processors that act greedy or not."""
     processors: list[LogitsProcessor] = []
+    if params.logit_bias:
+        bias = {(token,): value for token, value in dict(params.logit_bias).items()}
+        processors.append(SequenceBiasLogitsProcessor(bias))
     if params.repetition_penalty != 1.0:
-        processors.append(RepetitionPenaltyLogitsProcessor(params.repetition_penalty))
-    if params.is_greedy:
-        return processors
+        processors.append(RepetitionPenaltyLogitsProcessor(float(params.repetition_penalty)))
+    if params.presence_penalty or params.frequency_penalty:
+        counts = (params.presence_penalty, params.frequency_penalty)
+        processors.append(CountPenaltyLogitsProcessor(*counts, prompt_length))
+    if params.min_tokens and end_token_ids:
+        processors.append(MinTokensLogitsProcessor(prompt_length, params.min_tokens, end_token_ids))
+    return processors
+
+
+def _warpers(params: SamplingParams) -> list[LogitsProcessor]:
+    """Lists the processors that act on sampling only."""
+    processors: list[LogitsProcessor] = []
     if params.temperature != 1.0:
         processors.append(TemperatureLogitsWarper(float(params.temperature)))
     if params.top_k:

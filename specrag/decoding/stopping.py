@@ -8,7 +8,7 @@ from typing import Literal
 from specrag.decoding.detokenizer import Detokenizer
 from specrag.decoding.sampling import SamplingParams
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "cancelled"]
 
 
 class StopChecker:
@@ -18,7 +18,7 @@ class StopChecker:
     stream never shows what it would have to take back.
 
     Args:
-        params: Stop strings, stop tokens and the most tokens.
+        params: Stop strings, stop tokens, the fewest and the most tokens.
         eos_token_ids: The model's own end tokens.
         detokenizer: Fresh; makes text of the tokens.
         room: Tokens that fit into the context; an answer that fills it ends with ``length``.
@@ -35,8 +35,10 @@ class StopChecker:
         self._end_tokens = frozenset((*ends, *params.stop_token_ids))
         self._stops = params.stop
         self._limit = min(params.max_tokens, room)
+        self._min_tokens = params.min_tokens
         self._detokenizer = detokenizer
         self._held = ""
+        self._exempt = 0  # characters of the held text in which no stop string may end
         self.num_tokens = 0
         self.finish_reason: FinishReason | None = None
 
@@ -47,6 +49,8 @@ class StopChecker:
 
     def push(self, token_ids: Sequence[int]) -> tuple[int, str]:
         """Takes the tokens of one round.
+
+        A stop string counts once a token behind the first ``min_tokens`` completes it.
 
         Args:
             token_ids: Committed tokens; those behind the end of the answer are left out.
@@ -62,6 +66,14 @@ class StopChecker:
                 return taken, shown
         return len(token_ids), shown
 
+    def cancel(self) -> str:
+        """Ends the row early; harmless to repeat, and without effect on a row that has ended.
+
+        Returns:
+            The text that was held back and is no stop string after all, to be shown.
+        """
+        return "" if self.finish_reason else self._finish("cancelled")
+
     def _push_one(self, token: int) -> str:
         self.num_tokens += 1
         if token in self._end_tokens:
@@ -72,21 +84,26 @@ class StopChecker:
             self._held = ""
             self.finish_reason = "stop"
             return text[:end]
-        keep = self._length_undecided(text)
-        self._held = text[len(text) - keep :]
-        shown = text[: len(text) - keep]
+        num_shown = len(text) - self._length_undecided(text)
+        self._held = text[num_shown:]
+        self._exempt = max(0, self._exempt - num_shown)
+        shown = text[:num_shown]
         return shown + self._finish("length") if self.num_tokens >= self._limit else shown
 
     def _finish(self, reason: FinishReason) -> str:
         rest = self._held + self._detokenizer.flush()
         end = self._first_stop(rest)
         self._held = ""
-        self.finish_reason = reason if end is None else "stop"
+        self.finish_reason = "stop" if end is not None and reason == "length" else reason
         return rest if end is None else rest[:end]
 
     def _first_stop(self, text: str) -> int | None:
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
-        return min(found) if found else None
+        """Where the first stop string begins that ends behind the exempt characters."""
+        if self.num_tokens <= self._min_tokens:
+            self._exempt = len(text)
+            return None
+        starts = [text.find(stop, max(0, self._exempt - len(stop) + 1)) for stop in self._stops]
+        return min((at for at in starts if at >= 0), default=None)
 
     def _length_undecided(self, text: str) -> int:
         """Length of the longest end of the text that begins a stop string."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +20,7 @@ class TokenRecord:
         entropy: Entropy of the target's distribution, in nats.
         margin: Probability of the most probable token minus that of the second.
         draft_logprob: Log-probability of the token drafted for this position, None without one.
+        drafted_token: That token.
     """
 
     token_id: int
@@ -26,6 +28,12 @@ class TokenRecord:
     entropy: float
     margin: float
     draft_logprob: float | None = None
+    drafted_token: int | None = None
+
+    @property
+    def agreed(self) -> bool | None:
+        """Whether the drafted token is the emitted one, None without a draft."""
+        return None if self.drafted_token is None else self.drafted_token == self.token_id
 
 
 @dataclass(slots=True)
@@ -56,10 +64,32 @@ def record_token(logits: torch.Tensor, token_id: int, draft: int | None) -> Toke
     return TokenRecord(
         token_id=token_id,
         logprob=float(log_probs[token_id]),
-        entropy=float(-(probs * log_probs).sum()),
+        # Not as -(probs * log_probs): an excluded token would make it 0 times minus infinity.
+        entropy=float(torch.special.entr(probs).sum()),
         margin=float(top[0] - top[1]),
         draft_logprob=None if draft is None else float(log_probs[draft]),
+        drafted_token=draft,
     )
+
+
+def top_logprobs(logits: torch.Tensor, k: int) -> list[list[tuple[int, float]]]:
+    """Finds the most probable tokens of several positions.
+
+    Args:
+        logits: ``[positions, vocab]``, unprocessed.
+        k: Most tokens a position.
+
+    Returns:
+        For each position its tokens with their natural log-probabilities, most probable first;
+        tokens that the model excludes are left out.
+    """
+    scores = logits.float()
+    top = scores.topk(min(k, scores.shape[-1]), dim=-1)
+    log_probs = top.values - scores.logsumexp(-1, keepdim=True)
+    return [
+        [(token, value) for token, value in zip(tokens, values, strict=True) if value > -math.inf]
+        for tokens, values in zip(top.indices.tolist(), log_probs.tolist(), strict=True)
+    ]
 
 
 def first_child(tree: DraftTree, node: int) -> int | None:

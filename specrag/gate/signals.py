@@ -130,7 +130,7 @@ def _draft_logprob(record: TokenRecord) -> float:
 
 
 def _acceptance(records: Sequence[TokenRecord]) -> float:
-    agreed = [r.draft_logprob == r.logprob for r in records if r.draft_logprob is not None]
+    agreed = [record.agreed for record in records if record.agreed is not None]
     return _mean(agreed) if agreed else 1.0
 
 

@@ -183,21 +183,21 @@ def exact_law() -> dict[tuple[int, int], float]:
 
 
 class CachedSampler(TokenSampler):
-    """Chooses as ever, but computes the probabilities after a text once."""
+    """Chooses as ever, but computes the scores after a text once."""
 
     def __init__(self) -> None:
         super().__init__(LAW)
-        self._probs: dict[tuple[int, ...], torch.Tensor] = {}
+        self._scores: dict[tuple[int, ...], torch.Tensor] = {}
         self._text: tuple[int, ...] = ()
 
     def choose_after(self, text: tuple[int, ...], logits: torch.Tensor) -> int:
         self._text = text
         return self.choose(logits, logits, len(text))
 
-    def target_probs(self, logits: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
-        if self._text not in self._probs:
-            self._probs[self._text] = super().target_probs(logits, torch.tensor(self._text))
-        return self._probs[self._text]
+    def process(self, logits: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
+        if self._text not in self._scores:
+            self._scores[self._text] = super().process(logits, torch.tensor(self._text))
+        return self._scores[self._text]
 
 
 class CachedDecoder:

@@ -46,8 +46,15 @@ def stream(params: SamplingParams, tokens: Sequence[int]) -> tuple[list[str], Fi
     return shown, found.finish_reason
 
 
-def first_stop(text: str, stops: Sequence[str]) -> int | None:
-    return min((text.find(stop) for stop in stops if stop in text), default=None)
+def first_stop(text: str, stops: Sequence[str], exempt: int = 0) -> int | None:
+    """Where the first stop string begins that ends behind the exempt characters."""
+    places = [
+        at
+        for at in range(len(text))
+        for stop in stops
+        if text.startswith(stop, at) and at + len(stop) > exempt
+    ]
+    return min(places, default=None)
 
 
 def undecided(text: str, stops: Sequence[str]) -> int:
@@ -60,8 +67,9 @@ def expected_stream(params: SamplingParams, tokens: Sequence[int]) -> tuple[str,
     """Text shown, reason and number of tokens by the definition, on the whole text each time."""
     for count in range(1, len(tokens) + 1):
         text = Words().decode(tokens[:count])
-        end = first_stop(text, params.stop)
-        if end is not None:
+        exempt = len(Words().decode(tokens[: params.min_tokens]))
+        end = first_stop(text, params.stop, exempt)
+        if end is not None and count > params.min_tokens:
             return text[:end], "stop", count
         if tokens[count - 1] == EOS and not params.ignore_eos:
             return text, "stop", count
@@ -75,12 +83,27 @@ stops = st.lists(st.text("abc\u4e2d", min_size=1, max_size=4), max_size=3).map(t
 runs = st.lists(st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=4), max_size=6)
 
 
-@given(stop=stops, rounds=runs, max_tokens=st.integers(1, 14), ignore_eos=st.booleans())
-@settings(max_examples=300)
+@given(
+    stop=stops,
+    rounds=runs,
+    max_tokens=st.integers(1, 14),
+    min_tokens=st.integers(0, 8),
+    ignore_eos=st.booleans(),
+)
+@settings(max_examples=400, deadline=None)
 def test_any_stream_is_what_the_definition_says(
-    stop: tuple[str, ...], rounds: list[list[int]], max_tokens: int, ignore_eos: bool
+    stop: tuple[str, ...],
+    rounds: list[list[int]],
+    max_tokens: int,
+    min_tokens: int,
+    ignore_eos: bool,
 ) -> None:
-    params = SamplingParams(stop=stop, max_tokens=max_tokens, ignore_eos=ignore_eos)
+    params = SamplingParams(
+        stop=stop,
+        max_tokens=max_tokens,
+        min_tokens=min(min_tokens, max_tokens),
+        ignore_eos=ignore_eos,
+    )
     found, shown, taken = checker(params), "", 0
     for tokens in rounds:
         if found.finish_reason:
@@ -152,6 +175,56 @@ def test_a_stop_token_ends_the_answer_and_shows_no_text() -> None:
     found = checker(SamplingParams(stop_token_ids=tuple(ids("ba")), ignore_eos=True))
 
     assert found.push(ids("a", "<eos>", "b", "ba", "c")) == (4, "ab")
+    assert found.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("min_tokens", "stop", "pieces", "shown", "reason"),
+    [
+        (2, ("ab",), ("ab", "c", "ab"), ["ab", "c", ""], "stop"),  # the first one came too early
+        (2, ("ab",), ("a", "b", "c", "a"), ["", "ab", "c", ""], None),
+        (2, ("abc",), ("a", "b", "c"), ["", "", ""], "stop"),  # completed by the third
+        (2, ("b", "bc"), ("a", "b", "c"), ["a", "", ""], "stop"),  # the b alone came too early
+        (1, ("aa",), ("a", "a", "a"), ["", ""], "stop"),
+        (2, ("aa",), ("a", "a", "a"), ["", "a", ""], "stop"),  # overlaps one that came too early
+        (3, ("ab",), ("c", "a", "b"), ["c", "", "ab"], "length"),
+    ],
+)
+def test_a_stop_string_counts_once_the_fewest_tokens_are_there(
+    min_tokens: int,
+    stop: tuple[str, ...],
+    pieces: tuple[str, ...],
+    shown: list[str],
+    reason: str | None,
+) -> None:
+    most = 3 if reason == "length" else 9
+    params = SamplingParams(stop=stop, min_tokens=min_tokens, max_tokens=most)
+
+    assert stream(params, ids(*pieces)) == (shown, reason)
+
+
+@pytest.mark.parametrize("token", ["ba", "c", "\u4e2d"])
+def test_each_of_several_stop_tokens_ends_the_answer(token: str) -> None:
+    found = checker(SamplingParams(stop_token_ids=tuple(ids("ba", "c", "\u4e2d"))))
+
+    assert found.push(ids("a", "b", token, "a")) == (3, "ab")
+    assert found.finish_reason == "stop"
+
+
+def test_a_cancelled_row_shows_what_was_held_back_and_ends() -> None:
+    found = checker(SamplingParams(stop=("abc",)))
+    found.push(ids("c", "ab"))
+
+    assert found.cancel() == "ab"
+    assert (found.finish_reason, found.tokens_left, found.num_tokens) == ("cancelled", 0, 2)
+    assert found.cancel() == ""
+
+
+def test_a_row_that_has_ended_cannot_be_cancelled() -> None:
+    found = checker(SamplingParams(stop=("ab",)))
+    found.push(ids("ab"))
+
+    assert found.cancel() == ""
     assert found.finish_reason == "stop"
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specrag.decoding.sampling import SamplingParams, TokenSampler
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.decoding.verify import Verification, verify
+from tests.oracles.verification import plain_verification
 
 VOCAB = 4
 
@@ -31,41 +34,56 @@ def says(answer: list[int]) -> Callable[[int, tuple[int, ...]], int]:
     return lambda _, accepted: answer[len(accepted)]
 
 
-def longest_drafted(tree: DraftTree, answer: list[int]) -> tuple[int, ...]:
-    """The oracle: of all nodes, the deepest whose path spells the beginning of the answer."""
-    best: tuple[int, ...] = ()
-    for node in range(len(tree)):
-        path = tree.path_to(node)
-        spelled = [tree.token_ids[step] for step in path]
-        if spelled == answer[: len(path)] and len(path) > len(best):
-            best = path
-    return best
-
-
 @given(trees(), answers)
 def test_the_path_is_the_longest_that_spells_the_answer(tree: DraftTree, answer: list[int]) -> None:
     found = verify(tree, says(answer))
-    path = longest_drafted(tree, answer)
+    path, tokens = plain_verification(tree, lambda before: answer[len(before)])
 
-    assert found.path == path
+    assert (found.path, found.token_ids) == (path, tokens)
     assert found.num_accepted == len(path)
-    assert list(found.token_ids) == answer[: len(path) + 1]
-    assert found.accepted == tuple(tree.token_ids[node] for node in path)
+    assert found.accepted == tokens[:-1]
+    assert list(tokens) == answer[: len(tokens)]
 
 
-@given(trees(), st.integers(0, 2**32))
-def test_the_emitted_tokens_are_the_targets_own_chain_of_choices(
-    tree: DraftTree, salt: int
+def logits_after(text: tuple[int, ...]) -> torch.Tensor:
+    return torch.randn(VOCAB, generator=torch.Generator().manual_seed(hash(text) % 2**31))
+
+
+@given(
+    trees(),
+    st.builds(
+        SamplingParams,
+        temperature=st.sampled_from([0.0, 0.7, 2.0]),
+        top_k=st.integers(0, 3),
+        repetition_penalty=st.sampled_from([1.0, 1.5]),
+        frequency_penalty=st.sampled_from([0.0, 0.8]),
+        seed=st.integers(0, 2**40),
+    ),
+)
+@settings(deadline=None)
+def test_the_emitted_tokens_are_the_targets_own_draws_one_after_the_other(
+    tree: DraftTree, params: SamplingParams
 ) -> None:
-    def own_choice(accepted: tuple[int, ...]) -> int:
-        return hash((salt, *accepted)) % VOCAB
+    prompt = (1, 3, 3)
+    sampler = TokenSampler(params, prompt_length=len(prompt))
+    # Each node's logits, as one pass of the target gives them.
+    texts = [prompt, *(tuple(tree.token_ids[s] for s in tree.path_to(n)) for n in range(len(tree)))]
+    rows = torch.stack(
+        [logits_after(prompt + text if at else text) for at, text in enumerate(texts)]
+    )
 
-    found = verify(tree, lambda _, accepted: own_choice(accepted))
-    plain: tuple[int, ...] = ()
-    while len(plain) < len(found.token_ids):
-        plain += (own_choice(plain),)
+    def choose(node: int, accepted: tuple[int, ...]) -> int:
+        text = torch.tensor(prompt + accepted)
+        return sampler.choose(rows[node + 1], text, len(text))
 
-    assert found.token_ids == plain
+    def choose_after(before: tuple[int, ...]) -> int:
+        text = torch.tensor(prompt + before)
+        return TokenSampler(params, prompt_length=len(prompt)).choose(
+            logits_after(prompt + before), text, len(text)
+        )
+
+    found = verify(tree, choose)
+    assert (found.path, found.token_ids) == plain_verification(tree, choose_after)
 
 
 @given(trees(), answers)

@@ -178,11 +178,21 @@ def test_a_question_without_scored_tokens_has_a_neutral_perplexity() -> None:
 
 @pytest.mark.parametrize("impossible", [-21.0, -1000.0, -math.inf])
 def test_an_impossible_draft_is_floored(impossible: float) -> None:
-    records = [TokenRecord(1, -1.0, 1.0, 0.2, impossible), TokenRecord(2, -1.0, 1.0, 0.2, -1.0)]
+    records = [
+        TokenRecord(1, -1.0, 1.0, 0.2, impossible, 9),
+        TokenRecord(2, -1.0, 1.0, 0.2, -1.0, 2),
+    ]
     signals = measure(VerificationTrace(tokens=records), num_question=0)
 
     assert signals.cross_model_perplexity == pytest.approx(math.exp(10.5))
     assert signals.perplexity == pytest.approx(math.e)
+    assert signals.acceptance == 0.5
+
+
+def test_a_draft_as_probable_as_the_emitted_token_has_not_been_accepted() -> None:
+    records = [TokenRecord(1, -1.0, 1.0, 0.0, -1.0, 9), TokenRecord(2, -1.0, 1.0, 0.0, -1.0, 2)]
+    signals = measure(VerificationTrace(tokens=records), num_question=0)
+
     assert signals.acceptance == 0.5
 
 
