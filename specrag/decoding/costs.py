@@ -1,4 +1,4 @@
-"""Measuring what a pass of a target costs on this machine, once."""
+"""Measuring what a pass of a target and a level of a draft cost on this machine, once."""
 
 from __future__ import annotations
 
@@ -7,21 +7,43 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from specrag.decoding.budget import PassCosts
+from specrag.decoding.drafter import Drafter
 from specrag.decoding.tree import DraftTree, pack
 from specrag.home import home
-from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.target import TargetModel
+from specrag.models.tokenizer import Tokenizer
 
 SIZES = (1, 2, 4, 8, 16, 32)
 _ROUNDS = 5
 _CONTEXT_TOKENS = 128
 
 
-def known_costs(target: HuggingFaceTarget) -> PassCosts:
+def costs_of(target: TargetModel, tokenizer: Tokenizer, drafter: Drafter) -> PassCosts | None:
+    """Returns the costs of a target and of drafting for it; None where nothing is drafted.
+
+    Args:
+        target: A loaded target.
+        tokenizer: The target's.
+        drafter: Is bound to the target.
+    """
+    if target.no_speculation:
+        return None
+    costs = known_costs(target)
+    drafter.bind(target, tokenizer, costs)
+    if drafter.model is None:
+        return costs  # looking a draft up takes microseconds
+    return replace(costs, draft_level=known_draft_level(target, drafter.model))
+
+
+def known_costs(target: TargetModel) -> PassCosts:
     """Returns the costs measured earlier for this target on this machine, or measures them.
 
     They are kept, so that all processes decide alike: what is drafted then depends on the text
@@ -30,24 +52,34 @@ def known_costs(target: HuggingFaceTarget) -> PassCosts:
     Args:
         target: A loaded target.
     """
-    path = home() / "pass_costs" / f"{_key(target)}.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+
+    def read(content: Any) -> PassCosts:
         # An empty or uneven table (a disk that was full) is a ValueError: measured again.
         pairs = list(zip(content["num_nodes"], content["relative"], strict=True))
         sizes, relative = zip(*pairs, strict=True)
         return PassCosts(sizes, relative)
-    except (OSError, ValueError, KeyError, TypeError):
+
+    def measure() -> Any:
         costs = measure_costs(target)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        content = {"num_nodes": costs.num_nodes, "relative": costs.relative}
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        pass  # a home that cannot be written to costs a second at each start, nothing else
-    return costs
+        return {"num_nodes": costs.num_nodes, "relative": costs.relative}
+
+    return read(_kept(_path(target), measure, read))
+
+
+def known_draft_level(target: TargetModel, model: TargetModel) -> float:
+    """Returns what a pass of a draft model costs on the scale of a pass of the target.
+
+    Args:
+        target: Gives the scale.
+        model: Runs once for each level of a draft.
+    """
+
+    def measure() -> Any:
+        seconds = _fastest([_pass(target, 1), _pass(model, 1)])
+        return {"draft_level": round(seconds[1] / seconds[0], 4)}
+
+    content = _kept(_path(target, model), measure, lambda found: float(found["draft_level"]))
+    return float(content["draft_level"])
 
 
 def measure_costs(target: TargetModel) -> PassCosts:
@@ -59,31 +91,60 @@ def measure_costs(target: TargetModel) -> PassCosts:
         target: A loaded target.
     """
     sizes = [size for size in SIZES if size == 1 or size < target.max_context // 2]
-    context = max(1, min(_CONTEXT_TOKENS, target.max_context - max(sizes)))
-    cache = target.new_cache(1, context + max(sizes))
-    target.prefill([[index % target.vocab_size for index in range(context)]], cache)
-    best = dict.fromkeys(sizes, float("inf"))
-    for _ in range(_ROUNDS):
-        for size in sizes:
-            tree_pass = pack([0], [DraftTree.chain([0] * (size - 1))])
-            started = time.perf_counter()
-            # Reading a figure back waits for an accelerator to finish.
-            target.forward(tree_pass, cache).logits[0, -1, 0].item()
-            best[size] = min(best[size], time.perf_counter() - started)
+    best = _fastest([_pass(target, size) for size in sizes])
     # A larger pass is never cheaper; what looks so is noise.
-    relative = [max(best[s] for s in sizes[: i + 1]) / best[1] for i in range(len(sizes))]
+    relative = [max(best[: i + 1]) / best[0] for i in range(len(sizes))]
     return PassCosts(tuple(sizes), tuple(round(value, 3) for value in relative))
 
 
-def _key(target: HuggingFaceTarget) -> str:
+def _pass(target: TargetModel, size: int) -> Callable[[], object]:
+    """Prepares a pass of some nodes behind a context of usual length."""
+    context = max(1, min(_CONTEXT_TOKENS, target.max_context - max(SIZES)))
+    cache = target.new_cache(1, context + size)
+    target.prefill([[index % target.vocab_size for index in range(context)]], cache)
+    tree_pass = pack([0], [DraftTree.chain([0] * (size - 1))])
+    # Reading a figure back waits for an accelerator to finish.
+    return lambda: target.forward(tree_pass, cache).logits[0, -1, 0].item()
+
+
+def _fastest(actions: list[Callable[[], object]]) -> list[float]:
+    """Returns the seconds that each action took when it was fastest."""
+    best = [float("inf")] * len(actions)
+    for _ in range(_ROUNDS):
+        for index, action in enumerate(actions):
+            started = time.perf_counter()
+            action()
+            best[index] = min(best[index], time.perf_counter() - started)
+    return best
+
+
+def _kept(path: Path, measure: Callable[[], Any], read: Callable[[Any], object]) -> Any:
+    """Returns the content of a file, measured and written when it is missing or unreadable."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        read(content)
+    except (OSError, ValueError, KeyError, TypeError):
+        content = measure()
+    else:
+        return content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(content), encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        pass  # a home that cannot be written to costs a second at each start, nothing else
+    return content
+
+
+def _path(*models: TargetModel) -> Path:
     machine = [
-        target.fingerprint,
-        target.dtype,
-        target.device,
+        *((model.fingerprint, model.dtype, model.device) for model in models),
         torch.__version__,
         torch.get_num_threads(),
         platform.machine(),
         torch.backends.cpu.get_cpu_capability(),
         os.cpu_count(),
     ]
-    return hashlib.sha256(repr(machine).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr(machine).encode()).hexdigest()[:16]
+    return home() / "pass_costs" / f"{key}.json"

@@ -6,8 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specrag.decoding.budget import DraftBudget
+from specrag.decoding.budget import DraftBudget, PassCosts
+from specrag.decoding.sampling import TokenSampler
 from specrag.decoding.tree import DraftTree
+from specrag.errors import ConfigError
+from specrag.models.target import TargetModel
+from specrag.models.tokenizer import Tokenizer
 from specrag.registry import Registry
 
 
@@ -18,10 +22,18 @@ class DraftContext:
     Attributes:
         prompt_ids: The prompt that the target sees.
         passages: Further text that the answer may copy from, as token ids; may be empty.
+        sampler: How the row chooses its tokens. A drafter with a distribution of its own chooses
+            the same way, at the same positions with the same noise, and so agrees most often.
+            None stands for greedy.
+        rejection: Whether the row is verified by rejection sampling: a drafter with a
+            distribution of its own then draws from it with noise of its own, and hands it over
+            as ``DraftTree.draft_probs``.
     """
 
     prompt_ids: tuple[int, ...]
     passages: tuple[tuple[int, ...], ...] = ()
+    sampler: TokenSampler | None = None
+    rejection: bool = False
 
 
 class DraftSession(ABC):
@@ -48,8 +60,86 @@ class DraftSession(ABC):
             token_ids: The accepted tokens of the round and the one that the target added.
         """
 
+    def propose_after(
+        self,
+        rows: Sequence[int],
+        budget: Sequence[DraftBudget],
+        ahead: Sequence[Sequence[int]],
+    ) -> list[DraftTree]:
+        """Proposes as if further tokens had been committed, changing nothing.
+
+        Lets a smaller model verify this drafter's proposals before the target does, and lets a
+        round be drafted before the round before it is verified. The default cannot look ahead
+        and proposes nothing; with no token ahead it must equal ``propose``.
+
+        Args:
+            rows: Indices of running rows.
+            budget: The largest tree allowed for each of them.
+            ahead: Tokens assumed behind the last committed one, for each of them.
+        """
+        if not any(ahead):
+            return self.propose(rows, budget)
+        return [DraftTree() for _ in rows]
+
+    def join(self, context: DraftContext) -> int:
+        """Adds a row to a running batch.
+
+        Args:
+            context: Of the new row.
+
+        Returns:
+            Its index, one above all those before.
+
+        Raises:
+            ConfigError: These sessions cannot grow.
+        """
+        raise ConfigError(
+            f"a session of {type(self).__name__} takes no further rows",
+            hint="implement join, or start a new batch",
+        )
+
     def close(self) -> None:  # noqa: B027 - a hook that most sessions need not fill
         """Releases what the session holds; the default holds nothing."""
+
+
+class SilentSession(DraftSession):
+    """Proposes nothing, whoever the drafter is: for a target that only decodes plainly.
+
+    Args:
+        num_rows: Number of rows.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self._num_rows = num_rows
+
+    def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
+        """Returns empty trees.
+
+        Args:
+            rows: Indices of the rows still running.
+            budget: Is not used.
+        """
+        return [DraftTree() for _ in rows]
+
+    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+        """Needs to know nothing.
+
+        Args:
+            row: Index of the row.
+            token_ids: Committed tokens.
+        """
+
+    def join(self, context: DraftContext) -> int:
+        """Adds a row.
+
+        Args:
+            context: Of the new row.
+
+        Returns:
+            Its index.
+        """
+        self._num_rows += 1
+        return self._num_rows - 1
 
 
 class Drafter(ABC):
@@ -58,10 +148,29 @@ class Drafter(ABC):
     Attributes:
         name: The registry name, used in statistics.
         feature_layers: Target layers whose hidden states it needs; most need none.
+        device: Type of the device that it computes on, such as ``cpu`` or ``cuda``.
+        model: The model that it runs once for each level of a draft, known once it is bound;
+            None for drafters that only look something up.
     """
 
     name: str
+    device: str = "cpu"
+    model: TargetModel | None = None
     feature_layers: tuple[int, ...] = ()
+
+    def bind(  # noqa: B027 - a hook that most drafters need not fill
+        self, target: TargetModel, tokenizer: Tokenizer, costs: PassCosts | None = None
+    ) -> None:
+        """Gets to know the target before the first ``open``; harmless to repeat.
+
+        Args:
+            target: Whose tokens are guessed.
+            tokenizer: The target's.
+            costs: What a pass of the target costs, when that was measured.
+
+        Raises:
+            ConfigError: The drafter cannot draft for this target; the message says why.
+        """
 
     @abstractmethod
     def open(self, contexts: Sequence[DraftContext]) -> DraftSession:

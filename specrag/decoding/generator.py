@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
+from transformers.generation.logits_process import LogitsProcessor
+
 from specrag.decoding.budget import PassCosts, SpeculationConfig
-from specrag.decoding.costs import known_costs
+from specrag.decoding.costs import costs_of
 from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.session import DecodingSession
 from specrag.decoding.stats import DecodingStats, DecodingTimings
 from specrag.decoding.stopping import FinishReason
+from specrag.errors import ConfigError
 from specrag.models.embedded import DEFAULT_TARGET, resolve
-from specrag.models.huggingface import HuggingFaceTarget
+from specrag.models.loader import load_target
+from specrag.models.prefix_cache import PrefixCache
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[Message] | Sequence[int]
 """Text to continue as it stands, a conversation, or token ids."""
+
+_SEED_STEP = 0x9E3779B9  # between the samples of a prompt; users rather count seeds up by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +37,14 @@ class Generation:
         text: The answer, special tokens and stop strings left out.
         token_ids: Its tokens, an end token included.
         logprobs: Natural log-probability of each token under the unprocessed target distribution.
-        finish_reason: ``stop`` or ``length``.
+        finish_reason: ``stop``, ``length`` or ``cancelled``.
         num_prompt_tokens: Length of the prompt.
         stats: What speculation did.
         timings: Where the time went; for the whole batch when there was one.
         seed: Seed of the draws: pass it again for the same answer.
+        top_logprobs: For each token the most probable ones there with their log-probabilities,
+            as many as asked for.
+        others: The further samples of the prompt, when several were asked for.
     """
 
     text: str
@@ -46,6 +55,13 @@ class Generation:
     stats: DecodingStats
     timings: DecodingTimings
     seed: int
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()
+    others: tuple[Generation, ...] = ()
+
+    @property
+    def samples(self) -> tuple[Generation, ...]:
+        """All samples of the prompt, this one first."""
+        return (self, *self.others)
 
 
 class SpeculativeGenerator:
@@ -58,6 +74,10 @@ class SpeculativeGenerator:
         config: How much to speculate.
         costs: What a pass of the target costs, to draft only what pays; None lets every draft
             through. ``from_pretrained`` measures it.
+        prefix_cache: Keeps keys and values between requests; None keeps nothing.
+
+    Raises:
+        ConfigError: The drafter is unknown or cannot draft for this target.
     """
 
     def __init__(
@@ -67,12 +87,16 @@ class SpeculativeGenerator:
         drafter: str | Drafter,
         config: SpeculationConfig | None = None,
         costs: PassCosts | None = None,
+        prefix_cache: PrefixCache | None = None,
     ) -> None:
         self.target = target
         self.tokenizer = tokenizer
         self.drafter = named_drafter(drafter) if isinstance(drafter, str) else drafter
         self.config = config or SpeculationConfig()
         self.costs = costs
+        self.prefix_cache = prefix_cache
+        if not target.no_speculation:
+            self.drafter.bind(target, tokenizer, costs)
 
     @classmethod
     def from_pretrained(
@@ -83,6 +107,7 @@ class SpeculativeGenerator:
         dtype: str = "auto",
         device: str = "auto",
         config: SpeculationConfig | None = None,
+        prefix_cache_mb: int = 256,
     ) -> SpeculativeGenerator:
         """Loads a target and makes a drafter for it.
 
@@ -92,26 +117,37 @@ class SpeculativeGenerator:
             dtype: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
             device: ``auto`` or a torch device.
             config: How much to speculate.
+            prefix_cache_mb: Most memory, in MiB, for what prompts of later requests may share
+                with earlier ones; 0 keeps nothing.
 
         Raises:
             ModelError: The target cannot be fetched or loaded.
-            ConfigError: The drafter is unknown.
+            ConfigError: The drafter is unknown or cannot draft for this target.
         """
+        kept = PrefixCache(prefix_cache_mb << 20) if prefix_cache_mb else None
         # The name is checked first: a typo should not cost the time of loading a model.
         guesser = named_drafter(drafter) if isinstance(drafter, str) else drafter
         source = resolve(target)
         tokenizer = Tokenizer.load(source)
-        model = HuggingFaceTarget.load(source, source.name, dtype=dtype, device=device)
-        return cls(model, tokenizer, guesser, config, known_costs(model))
+        model = load_target(source, source.name, dtype=dtype, device=device)
+        return cls(model, tokenizer, guesser, config, costs_of(model, tokenizer, guesser), kept)
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        cancelled: Callable[[], bool] | None = None,
     ) -> Generation | list[Generation]:
         """Generates one answer, or a batch of them in one go.
 
         Args:
             prompts: One prompt, or a list of prompts of any kind.
             params: How to choose tokens and when to end; greedy by default.
+            logits_processors: The caller's own transformers processors, for every row.
+            cancelled: Asked between passes; when it says true, every row ends as it is, with
+                the finish reason ``cancelled``. ``threading.Event().is_set`` fits.
 
         Returns:
             A ``Generation`` for one prompt, a list of them for a batch.
@@ -119,47 +155,113 @@ class SpeculativeGenerator:
         Raises:
             InputError: A prompt is empty or too long.
         """
-        if is_single(prompts):
-            return self.generate_batch([cast("Prompt", prompts)], params)[0]
-        return self.generate_batch(cast("Sequence[Prompt]", prompts), params)
+        single = is_single(prompts)
+        wanted = [cast("Prompt", prompts)] if single else cast("Sequence[Prompt]", prompts)
+        found = self.generate_batch(
+            wanted, params, logits_processors=logits_processors, cancelled=cancelled
+        )
+        return found[0] if single else found
 
     def generate_batch(
-        self, prompts: Sequence[Prompt], params: SamplingParams | None = None
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        cancelled: Callable[[], bool] | None = None,
     ) -> list[Generation]:
         """Generates a batch, see ``generate``.
 
         Args:
             prompts: Prompts of any kind; may be none.
             params: The same for all rows.
+            logits_processors: For every row.
+            cancelled: Asked between passes.
         """
         if not prompts:
             return []
-        session = self.open([self.request(prompt, params) for prompt in prompts])
+        requests = [
+            sample
+            for prompt in prompts
+            for sample in self.samples(prompt, params, logits_processors=logits_processors)
+        ]
+        session = self.open(requests)
         try:
             while not session.finished:
                 session.step()
+                if cancelled is not None and cancelled():
+                    for index in range(len(session.rows)):
+                        session.cancel(index)
         finally:
             session.close()
-        return [result_of(row, session.timings) for row in session.rows]
+        found = [result_of(row, session.timings) for row in session.rows]
+        count = len(found) // len(prompts)
+        return [
+            replace(found[start], others=tuple(found[start + 1 : start + count]))
+            for start in range(0, len(found), count)
+        ]
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[RowUpdate]:
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+    ) -> Iterator[RowUpdate]:
         """Generates one answer piece by piece.
 
         Closing the iterator early ends the work; pieces joined are the text of ``generate``.
 
         Args:
             prompt: One prompt.
-            params: How to choose tokens and when to end.
+            params: How to choose tokens and when to end; asks for one sample.
+            logits_processors: The caller's own transformers processors.
 
         Yields:
             The new tokens and the new text of each round.
+
+        Raises:
+            ConfigError: Several samples are asked for.
         """
-        session = self.open([self.request(prompt, params)])
+        requests = self.samples(prompt, params, logits_processors=logits_processors)
+        if len(requests) > 1:
+            raise ConfigError(
+                f"a stream gives one sample, got n={len(requests)}",
+                hint="open one stream a sample, or use generate",
+            )
+        session = self.open(requests)
         try:
             while not session.finished:
                 yield session.step()[0]
         finally:
             session.close()
+
+    def samples(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+    ) -> list[DecodingRequest]:
+        """Returns one row for each sample that is asked for, with seeds of their own.
+
+        The first sample has the given seed, so that it is the one that ``n=1`` gives.
+
+        Args:
+            prompt: One prompt of any kind.
+            params: Their ``n`` says how many.
+            logits_processors: The caller's own transformers processors.
+        """
+        wanted = params or SamplingParams()
+        first = self.request(prompt, wanted, logits_processors=logits_processors)
+        seed = wanted.seed
+        return [
+            replace(
+                first,
+                params=replace(wanted, seed=None if seed is None else seed + number * _SEED_STEP),
+            )
+            for number in range(wanted.n)
+        ]
 
     def request(
         self,
@@ -168,6 +270,7 @@ class SpeculativeGenerator:
         *,
         passages: Sequence[Sequence[int]] = (),
         num_traced: int = 0,
+        logits_processors: Sequence[LogitsProcessor] = (),
     ) -> DecodingRequest:
         """Turns a prompt into a row of a session.
 
@@ -176,12 +279,14 @@ class SpeculativeGenerator:
             params: How to choose tokens and when to end.
             passages: Token ids of texts that the answer may copy from.
             num_traced: Last prompt tokens to score; 0 records no trace.
+            logits_processors: The caller's own transformers processors.
         """
         return DecodingRequest(
             tuple(self.prompt_ids(prompt)),
             params or SamplingParams(),
             tuple(tuple(passage) for passage in passages),
             num_traced,
+            tuple(logits_processors),
         )
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
@@ -203,7 +308,13 @@ class SpeculativeGenerator:
             requests: The rows.
         """
         return DecodingSession(
-            self.target, self.drafter, self.tokenizer, requests, self.config, self.costs
+            self.target,
+            self.drafter,
+            self.tokenizer,
+            requests,
+            self.config,
+            self.costs,
+            self.prefix_cache,
         )
 
 
@@ -232,4 +343,5 @@ def result_of(row: Row, timings: DecodingTimings) -> Generation:
         row.stats,
         timings,
         row.sampler.seed,
+        tuple(row.top_logprobs),
     )

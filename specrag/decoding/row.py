@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from transformers.generation.logits_process import LogitsProcessor
 
 from specrag.decoding.sampling import SamplingParams, TokenHistory, TokenSampler
 from specrag.decoding.stats import DecodingStats
 from specrag.decoding.stopping import FinishReason, StopChecker
-from specrag.decoding.trace import VerificationTrace, first_child, record_token
-from specrag.decoding.tree import DraftTree
-from specrag.decoding.verify import Verification, verify
+from specrag.decoding.trace import VerificationTrace, first_child, record_token, top_logprobs
+from specrag.decoding.tree import ROOT, DraftTree
+from specrag.decoding.verify import Verification, verify, verify_rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,15 @@ class DecodingRequest:
         params: How to choose tokens and when to end.
         passages: Texts that the answer may copy from, as token ids, for drafters only.
         num_traced: Last prompt tokens to score; 0 records no trace at all.
+        processors: The caller's own transformers ``LogitsProcessor`` objects, applied where
+            transformers' ``generate`` applies them, with each node's own history.
     """
 
     prompt_ids: tuple[int, ...]
     params: SamplingParams
     passages: tuple[tuple[int, ...], ...] = ()
     num_traced: int = 0
+    processors: tuple[LogitsProcessor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Row:
         request: What was asked.
         token_ids: Emitted tokens.
         logprobs: Natural log-probability of each under the unprocessed target distribution.
+        top_logprobs: For each the most probable tokens there, when they were asked for.
         text: Text emitted so far.
         stats: Counters.
         trace: What the passes saw; None unless asked for.
@@ -66,6 +71,7 @@ class Row:
     checker: StopChecker
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     text: str = ""
     stats: DecodingStats = field(default_factory=DecodingStats)
     trace: VerificationTrace | None = None
@@ -75,37 +81,74 @@ class Row:
         """Why the row ended, None while it runs."""
         return self.checker.finish_reason
 
-    def take(
-        self, tree: DraftTree, logits: torch.Tensor, argmax: Sequence[int]
-    ) -> tuple[Verification, RowUpdate]:
-        """Verifies a draft and appends what the target says.
+    def verify(self, tree: DraftTree, logits: torch.Tensor, argmax: Sequence[int]) -> Verification:
+        """Says what the target emits, changing nothing.
 
         Args:
             tree: The draft below the row's last token.
             logits: ``[1 + len(tree), vocab]``, the root first.
             argmax: The largest logit of each of these nodes.
-
-        Returns:
-            The verification, whole, and the part of it that belongs to the answer.
         """
-        nodes: list[int] = []
+        length = self.history.length
+        try:
+            if tree.draft_probs is not None and not self.sampler.is_greedy:
+                return self._verify_by_rejection(tree, logits)
+            return verify(tree, lambda node, accepted: self._choose(node, accepted, logits, argmax))
+        finally:
+            self.history.truncate(length)
 
-        def choose(node: int, accepted: tuple[int, ...]) -> int:
-            nodes.append(node)
-            if accepted:
-                self.history.append(accepted[-1])
-            if self.sampler.is_plain_argmax:
-                return argmax[node + 1]
-            return self.sampler.choose(logits[node + 1], self.history.view(), self.history.length)
+    def take(self, tree: DraftTree, logits: torch.Tensor, verification: Verification) -> RowUpdate:
+        """Appends what the target emits, as far as it belongs to the answer.
 
-        verification = verify(tree, choose)
-        self.history.append(verification.next_token)
+        Args:
+            tree: The draft that was verified.
+            logits: ``[1 + len(tree), vocab]``, the root first.
+            verification: Its outcome.
+        """
         tokens = verification.token_ids
         kept, text = self.checker.push(tokens)
-        self.history.truncate(self.history.length - len(tokens) + kept)
-        self._record(tree, logits, nodes[:kept], tokens[:kept])
+        for token in tokens[:kept]:
+            self.history.append(token)
+        nodes = (ROOT, *verification.path)[:kept]
+        self._record(tree, logits, nodes, tokens[:kept])
         self.text += text
-        return verification, RowUpdate(tokens[:kept], text, self.finish_reason)
+        return RowUpdate(tokens[:kept], text, self.finish_reason)
+
+    def cancel(self) -> RowUpdate:
+        """Ends the row now; text that was held back is shown."""
+        text = self.checker.cancel()
+        self.text += text
+        return RowUpdate((), text, self.finish_reason)
+
+    def trace_prompt(self, logits: torch.Tensor) -> None:
+        """Scores the last prompt tokens; the logits before each of them are at hand.
+
+        Args:
+            logits: ``[positions, vocab]`` of the last prompt tokens.
+        """
+        count = min(self.request.num_traced, len(self.request.prompt_ids) - 1)
+        if self.trace is None or count < 1:
+            return
+        tokens = torch.tensor(self.request.prompt_ids[-count:], device=logits.device)
+        log_probs = torch.log_softmax(logits[-count - 1 : -1].float(), dim=-1)
+        self.trace.prompt_logprobs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
+
+    def _choose(
+        self, node: int, accepted: tuple[int, ...], logits: torch.Tensor, argmax: Sequence[int]
+    ) -> int:
+        if accepted:
+            self.history.append(accepted[-1])
+        if self.sampler.is_plain_argmax:
+            return argmax[node + 1]
+        return self.sampler.choose(logits[node + 1], self.history.view(), self.history.length)
+
+    def _verify_by_rejection(self, tree: DraftTree, logits: torch.Tensor) -> Verification:
+        def target_probs(node: int, accepted: tuple[int, ...]) -> torch.Tensor:
+            if accepted:
+                self.history.append(accepted[-1])
+            return self.sampler.target_probs(logits[node + 1], self.history.view())
+
+        return verify_rejection(tree, target_probs, self.sampler.seed, self.history.length)
 
     def _record(
         self, tree: DraftTree, logits: torch.Tensor, nodes: Sequence[int], tokens: Sequence[int]
@@ -115,6 +158,9 @@ class Row:
         index = torch.tensor(tokens, device=logits.device).unsqueeze(1)
         chosen = rows.gather(1, index).squeeze(1) - rows.logsumexp(-1)
         self.logprobs.extend(chosen.tolist())
+        count = self.request.params.top_logprobs
+        if count:
+            self.top_logprobs.extend(tuple(found) for found in top_logprobs(rows, count))
         if self.trace is not None:
             for node, token, row in zip(nodes, tokens, rows, strict=True):
                 record = record_token(row, token, first_child(tree, node))

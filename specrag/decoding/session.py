@@ -1,39 +1,51 @@
-"""The loop: propose, verify, commit, for a batch of rows that finish at different times."""
+"""The loop: propose, verify, commit, for a batch of rows that come and go at different times."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig, worthwhile
+from specrag.decoding.ahead import AheadDrafting
+from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig
 from specrag.decoding.detokenizer import Detokenizer
-from specrag.decoding.drafter import DraftContext, Drafter
+from specrag.decoding.drafter import DraftContext, Drafter, SilentSession
+from specrag.decoding.policies import choose_policy
+from specrag.decoding.prefill import prefill
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
 from specrag.decoding.sampling import TokenHistory, TokenSampler
 from specrag.decoding.stats import DecodingTimings
 from specrag.decoding.stopping import StopChecker
 from specrag.decoding.trace import VerificationTrace
 from specrag.decoding.tree import DraftTree, pack
+from specrag.decoding.verify import Verification
 from specrag.errors import InputError
+from specrag.models.prefix_cache import PrefixCache
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 
+_STRICT_SLOTS = 64
+"""Wider than what any kernel was seen to group."""
+
 
 class DecodingSession:
-    """Decodes a batch round by round; can be paused between any two rounds.
+    """Decodes a batch round by round; rows can join and be cancelled between any two rounds.
 
     Between rounds the cache of each running row holds exactly its prompt and its emitted tokens
-    but the last, which is the root of the next draft.
+    but the last, which is the root of the next draft. This holds after an error as well: a round
+    that failed has changed nothing and can be tried again. Only an error of the drafter's
+    ``observe`` comes when the round is done: it counts, though its updates are lost.
 
     Args:
         target: Decides every token.
         drafter: Guesses them.
         tokenizer: Makes text of them.
-        requests: The rows.
+        requests: The first rows.
         config: How much to speculate.
         costs: What a pass costs; None lets every draft through.
+        prefix_cache: Keys and values of earlier requests, to take over and to add to.
 
     Raises:
         InputError: There is no prompt, or one is empty or leaves no room in the context.
@@ -47,54 +59,111 @@ class DecodingSession:
         requests: Sequence[DecodingRequest],
         config: SpeculationConfig,
         costs: PassCosts | None = None,
+        prefix_cache: PrefixCache | None = None,
     ) -> None:
         if not requests:
             raise InputError("there is no prompt")
         self._target = target
-        self._config = config
-        self._costs = costs
+        self._drafter = drafter
         self._tokenizer = tokenizer
-        self.rows = [self._new_row(request) for request in requests]
-        self._live = list(range(len(self.rows)))
-        longest = max(len(request.prompt_ids) + request.params.max_tokens for request in requests)
-        # The widest draft must fit behind the last token, or the last rounds would overflow.
-        self.cache = target.new_cache(len(self.rows), longest + config.num_speculative_tokens + 1)
-        self._drafts = drafter.open(
-            [DraftContext(request.prompt_ids, request.passages) for request in requests]
-        )
-        target.feature_layers = drafter.feature_layers
+        self._config = config
+        # Reused keys were computed at another width, which strict decoding rules out.
+        self._prefix_cache = None if config.strict else prefix_cache
+        self._policy = choose_policy(target, config, costs)
+        self.rows: list[Row] = []
+        self._live: list[int] = []
+        self._waiting: list[int] = []
+        for request in requests:
+            self._add_row(request)
+        self.cache = target.new_cache(0, self._capacity(self._waiting))
+        contexts = [self._context(row) for row in self.rows]
+        # A drafter is not even bound to a target that only decodes plainly.
+        plain = target.no_speculation
+        self._drafts = SilentSession(len(contexts)) if plain else drafter.open(contexts)
+        self._ahead = AheadDrafting(self._drafts) if self._is_optimistic() else None
         self.timings = DecodingTimings()
-        self._prefilled = False
 
     @property
     def finished(self) -> bool:
         """Whether every row has ended."""
-        return not self._live
+        return not self._live and not self._waiting
+
+    def add(self, request: DecodingRequest) -> int:
+        """Adds a row to the running batch; the next round prefills it.
+
+        Args:
+            request: What it asks for.
+
+        Returns:
+            Index of the row.
+
+        Raises:
+            InputError: The prompt is empty or leaves no room in the context.
+            ConfigError: The drafter's sessions cannot grow.
+        """
+        row = self._new_row(request)
+        self._drafts.join(self._context(row))
+        return self._enter(row)
+
+    def cancel(self, index: int) -> RowUpdate:
+        """Ends a row between two rounds; harmless when it has ended.
+
+        Args:
+            index: Of the row.
+
+        Returns:
+            Text that was held back until now.
+        """
+        row = self.rows[index]
+        if row.finish_reason:
+            return RowUpdate(finish_reason=row.finish_reason)
+        update = row.cancel()
+        self._waiting = [waiting for waiting in self._waiting if waiting != index]
+        self._drop_finished()
+        return update
 
     @torch.inference_mode()
     def step(self) -> dict[int, RowUpdate]:
-        """Runs one round; the first one is prefill and gives each row its first token.
+        """Runs one round.
+
+        With new rows it is their prefill and gives them their first token; the others wait.
 
         Returns:
-            Row index to what the round added, for each row that was running.
+            Row index to what the round added, for each row that took part.
         """
-        if not self._prefilled:
+        if self._waiting:
             return self._prefill()
         started = time.perf_counter()
-        rows = [self.rows[index] for index in self._live]
-        trees = self._propose(rows)
-        drafted = time.perf_counter()
-        roots = [row.token_ids[-1] for row in rows]
-        output = self._target.forward(pack(roots, trees), self.cache)
-        updates = self._commit(trees, output.logits)
+        try:
+            proposals, budgets = self._propose()
+            trees = self._policy.chosen(self._live, proposals)
+            drafted = time.perf_counter()
+            updates = self._verify(proposals, trees, budgets)
+        except BaseException:
+            self._abandon_round()
+            raise
         self.timings.draft_ms += 1e3 * (drafted - started)
         self.timings.verify_ms += 1e3 * (time.perf_counter() - drafted)
         return updates
 
     def close(self) -> None:
         """Ends the session early or late; harmless to repeat."""
+        if self._ahead is not None:
+            self._ahead.close()
+        for slot, index in enumerate(self._live):
+            self._keep_prefix(slot, self.rows[index])
         self._drafts.close()
         self._live = []
+        self._waiting = []
+
+    def _add_row(self, request: DecodingRequest) -> None:
+        self._enter(self._new_row(request))
+
+    def _enter(self, row: Row) -> int:
+        self.rows.append(row)
+        self._policy.join()
+        self._waiting.append(len(self.rows) - 1)
+        return len(self.rows) - 1
 
     def _new_row(self, request: DecodingRequest) -> Row:
         room = self._target.max_context - len(request.prompt_ids)
@@ -109,78 +178,180 @@ class DecodingSession:
         detokenizer = Detokenizer(self._tokenizer)
         checker = StopChecker(request.params, self._target.eos_token_ids, detokenizer, room)
         capacity = len(request.prompt_ids) + min(request.params.max_tokens, room) + 1
+        sampler = TokenSampler(
+            request.params,
+            prompt_length=len(request.prompt_ids),
+            end_token_ids=self._target.eos_token_ids,
+            processors=request.processors,
+        )
+        sampler.check(self._target.vocab_size)
         return Row(
             request,
-            TokenSampler(request.params),
+            sampler,
             TokenHistory(request.prompt_ids, capacity),
             checker,
             trace=VerificationTrace() if request.num_traced else None,
         )
 
+    def _context(self, row: Row) -> DraftContext:
+        request = row.request
+        rejection = self._config.verification == "rejection" and not row.sampler.is_greedy
+        return DraftContext(request.prompt_ids, request.passages, row.sampler, rejection)
+
+    def _capacity(self, indices: Sequence[int]) -> int:
+        requests = [self.rows[index].request for index in indices]
+        longest = max(len(request.prompt_ids) + request.params.max_tokens for request in requests)
+        # The widest draft must fit behind the last token, or the last rounds would overflow.
+        return longest + self._config.num_speculative_tokens + 1
+
+    def _is_optimistic(self) -> bool:
+        wish = self._config.optimistic
+        if self._target.no_speculation:
+            return False
+        if wish != "auto":
+            return wish == "on"
+        # On one processor the two only take turns.
+        return bool(self._drafter.device != self._target.device.type)
+
     def _prefill(self) -> dict[int, RowUpdate]:
         started = time.perf_counter()
-        prompts = [row.request.prompt_ids for row in self.rows]
-        num_logits = 1 + max(row.request.num_traced for row in self.rows)
-        output = self._target.prefill(prompts, self.cache, num_logits)
-        self._prefilled = True
+        indices = self._waiting
+        rows = [self.rows[index] for index in indices]
+        ready = prefill(
+            self._target,
+            [row.request for row in rows],
+            self._capacity(indices),
+            self._prefix_cache,
+            _STRICT_SLOTS if self._config.strict else 1,
+        )
+        last = [logits[-1:] for logits in ready.logits]
+        outcomes = [
+            row.verify(DraftTree(), logits, logits.argmax(-1).tolist())
+            for row, logits in zip(rows, last, strict=True)
+        ]
+        if self._live:
+            self.cache.join(ready.cache)
+        else:
+            self.cache = ready.cache
+        self._waiting = []
+        self._live += indices
         updates = {}
-        for index, row in enumerate(self.rows):
-            logits = output.logits[index, -1:]
-            _, updates[index] = row.take(DraftTree(), logits, logits.argmax(-1).tolist())
+        for slot, (index, row) in enumerate(zip(indices, rows, strict=True)):
+            updates[index] = row.take(DraftTree(), last[slot], outcomes[slot])
             row.stats.num_tokens += 1
-            self._trace_prompt(row, output.logits[index])
-            self._drafts.observe(index, updates[index].token_ids)
+            row.stats.num_cached_tokens = ready.num_cached[slot]
+            row.trace_prompt(ready.logits[slot])
         self._drop_finished()
+        self._tell_drafter(updates)
         self.timings.prefill_ms += 1e3 * (time.perf_counter() - started)
         return updates
 
-    def _trace_prompt(self, row: Row, logits: torch.Tensor) -> None:
-        """Scores the last prompt tokens; the logits before each of them are at hand."""
-        count = min(row.request.num_traced, len(row.request.prompt_ids) - 1)
-        if row.trace is None or count < 1:
-            return
-        tokens = torch.tensor(row.request.prompt_ids[-count:], device=logits.device)
-        log_probs = torch.log_softmax(logits[-count - 1 : -1].float(), dim=-1)
-        row.trace.prompt_logprobs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
-
-    def _propose(self, rows: Sequence[Row]) -> list[DraftTree]:
-        budgets = [self._budget(row) for row in rows]
-        trees = self._drafts.propose(self._live, budgets)
-        trees = [
-            tree.truncated(budget.num_speculative_tokens, budget.max_depth)
-            for tree, budget in zip(trees, budgets, strict=True)
+    def _propose(self) -> tuple[list[DraftTree], list[DraftBudget]]:
+        """Asks the drafter for the rows that have no draft made in advance."""
+        budgets = [
+            budget.within(self.rows[index].checker.tokens_left)
+            for index, budget in zip(self._live, self._policy.budgets(self._live), strict=True)
         ]
-        # A drafter without confidences has said nothing about worth: its trees stay whole.
-        if self._costs is None or any(len(tree) != len(tree.confidences) for tree in trees):
-            return trees
-        num_nodes = worthwhile(trees, self._costs)
-        return [tree.truncated(num_nodes, tree.max_depth) for tree in trees]
+        found = self._ahead.take() if self._ahead is not None else {}
+        wanted = [
+            (index, budget)
+            for index, budget in zip(self._live, budgets, strict=True)
+            if index not in found
+        ]
+        if wanted:
+            indices, asked = zip(*wanted, strict=True)
+            trees = self._drafts.propose(list(indices), list(asked))
+            found.update(zip(indices, trees, strict=True))
+        return [
+            found[index].truncated(budget.num_speculative_tokens, budget.max_depth)
+            for index, budget in zip(self._live, budgets, strict=True)
+        ], budgets
 
-    def _budget(self, row: Row) -> DraftBudget:
-        return self._config.budget().within(row.checker.tokens_left)
-
-    def _commit(self, trees: Sequence[DraftTree], logits: torch.Tensor) -> dict[int, RowUpdate]:
-        argmax = logits.argmax(-1).tolist()
-        paths: list[list[int]] = []
-        updates: dict[int, RowUpdate] = {}
-        for slot, (index, tree) in enumerate(zip(self._live, trees, strict=True)):
-            row = self.rows[index]
-            verification, update = row.take(tree, logits[slot], argmax[slot])
-            paths.append([0, *(node + 1 for node in verification.path)])
-            num_emitted = len(update.token_ids)
-            row.stats.record(tree, min(verification.num_accepted, num_emitted), num_emitted)
-            updates[index] = update
-        self.cache.commit(paths)
-        for index, update in updates.items():
-            self._drafts.observe(index, update.token_ids)
+    def _verify(
+        self,
+        proposals: Sequence[DraftTree],
+        trees: Sequence[DraftTree],
+        budgets: Sequence[DraftBudget],
+    ) -> dict[int, RowUpdate]:
+        roots = [self.rows[index].token_ids[-1] for index in self._live]
+        strict = self._config.strict and not self._target.no_speculation
+        width = 1 + self._config.num_speculative_tokens if strict else 0
+        if self._ahead is not None:
+            self._ahead.start(self._live, budgets, trees)
+        output = self._target.forward(pack(roots, trees, width=width), self.cache)
+        argmax = output.logits.argmax(-1).tolist()
+        rows = [self.rows[index] for index in self._live]
+        # All rows are verified before any of them changes: a processor of the user may raise, and
+        # so may the drafter.
+        outcomes = [
+            row.verify(tree, logits, best)
+            for row, tree, logits, best in zip(rows, trees, output.logits, argmax, strict=True)
+        ]
+        if self._ahead is not None:
+            self._ahead.wait()
+        updates = self._commit(proposals, trees, output.logits, outcomes)
         self._drop_finished()
+        self._tell_drafter(updates)
         return updates
+
+    def _commit(
+        self,
+        proposals: Sequence[DraftTree],
+        trees: Sequence[DraftTree],
+        logits: torch.Tensor,
+        outcomes: Sequence[Verification],
+    ) -> dict[int, RowUpdate]:
+        updates: dict[int, RowUpdate] = {}
+        for slot, (index, tree, outcome) in enumerate(
+            zip(self._live, trees, outcomes, strict=True)
+        ):
+            row = self.rows[index]
+            update = updates[index] = row.take(tree, logits[slot], outcome)
+            num_emitted = len(update.token_ids)
+            row.stats.record(tree, outcome.path[:num_emitted], num_emitted, self._drafter.name)
+            row.stats.num_unsent_tokens += len(proposals[slot]) - len(tree)
+            self._policy.record(index, proposals[slot], tree, update.token_ids, row.stats)
+        self.cache.commit([[0, *(node + 1 for node in outcome.path)] for outcome in outcomes])
+        self._look_back(updates)
+        return updates
+
+    def _tell_drafter(self, updates: Mapping[int, RowUpdate]) -> None:
+        """Comes last, and tells each row its own even when another one raises."""
+        with contextlib.ExitStack() as told:
+            for index, update in reversed(list(updates.items())):
+                told.callback(self._drafts.observe, index, update.token_ids)
+
+    def _look_back(self, updates: Mapping[int, RowUpdate]) -> None:
+        """Settles the drafts made in advance; the drafter is free again then."""
+        if self._ahead is None:
+            return
+        emitted = {i: update.token_ids for i, update in updates.items() if not update.finish_reason}
+        drafted, kept = self._ahead.finish(emitted)
+        for index in updates:
+            self.rows[index].stats.num_ahead_drafts += index in drafted
+            self.rows[index].stats.num_ahead_kept += index in kept
+
+    def _abandon_round(self) -> None:
+        """Leaves the session as it was before a round that failed."""
+        if self._ahead is not None:
+            self._ahead.discard()
+        self.cache.rollback(self.cache.lengths)
 
     def _drop_finished(self) -> None:
         """Rolls back what lies behind the end of an answer, and frees the rows that ended."""
         kept = [self.rows[index].history.length - 1 for index in self._live]
         self.cache.rollback([min(a, b) for a, b in zip(kept, self.cache.lengths, strict=True)])
         running = [i for i, index in enumerate(self._live) if not self.rows[index].finish_reason]
-        if running and len(running) < len(self._live):
-            self.cache.select_rows(running)
+        if len(running) == len(self._live):
+            return
+        for slot in set(range(len(self._live))) - set(running):
+            self._keep_prefix(slot, self.rows[self._live[slot]])
+        self.cache.select_rows(running)
         self._live = [self._live[i] for i in running]
+
+    def _keep_prefix(self, slot: int, row: Row) -> None:
+        if self._prefix_cache is None or self._target.no_speculation:
+            return
+        length = self.cache.lengths[slot]
+        tokens = [*row.request.prompt_ids, *row.token_ids][:length]
+        self._prefix_cache.add(tokens, self.cache.export_row(slot, length))

@@ -25,11 +25,19 @@ class DraftTree:
         parents: Index of each node's parent, ``ROOT`` for a child of the root.
         confidences: The drafter's estimate that the path down to each node is accepted; empty
             when it has none. Says what a node is worth, never whether it is right.
+        origins: The names of the drafters that proposed each node, several when they agreed;
+            empty when there is only the one that was asked.
+        draft_probs: ``[nodes, vocab]``, the law that each token was drawn from at random given
+            its ancestors; only for chains, and only where rejection sampling was asked for.
+        domain: The kind of text that the drafter took this row for, where it tells kinds apart.
     """
 
     token_ids: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     confidences: tuple[float, ...] = field(default=(), compare=False)
+    origins: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    draft_probs: torch.Tensor | None = field(default=None, compare=False, repr=False)
+    domain: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.parents):
@@ -42,6 +50,13 @@ class DraftTree:
                 f"a tree needs one confidence a token or none: {len(self.token_ids)} tokens, "
                 f"{len(self.confidences)} confidences"
             )
+        for name in ("origins", "draft_probs"):
+            given = getattr(self, name)
+            if given is not None and len(given) not in (0, len(self.token_ids)):
+                raise ValueError(
+                    f"a tree needs {name} for each token or none: {len(self.token_ids)} tokens, "
+                    f"{len(given)} {name}"
+                )
         edges = set()
         for node, (token, parent) in enumerate(zip(self.token_ids, self.parents, strict=True)):
             if not ROOT <= parent < node:
@@ -118,16 +133,52 @@ class DraftTree:
         if len(self) <= num_nodes and self.max_depth <= max_depth:
             return self
         kept = [node for node, depth in enumerate(self.depths) if depth <= max_depth][:num_nodes]
-        renamed = {ROOT: ROOT, **{node: place for place, node in enumerate(kept)}}
+        return self.selected(kept)
+
+    def below(self, node: int) -> DraftTree:
+        """Returns the subtree whose root is a node, confidences taken as given that node.
+
+        Args:
+            node: Index of a node; it becomes the root, which is not stored.
+        """
+        kept: list[int] = []
+        inside = {node}
+        for child, parent in enumerate(self.parents):
+            if parent in inside:
+                inside.add(child)
+                kept.append(child)
+        renamed = {node: ROOT, **{old: new for new, old in enumerate(kept)}}
+        above = self.confidences[node] if self.confidences else 0.0
         return DraftTree(
-            tuple(self.token_ids[node] for node in kept),
-            tuple(renamed[self.parents[node]] for node in kept),
-            tuple(self.confidences[node] for node in kept) if self.confidences else (),
+            tuple(self.token_ids[child] for child in kept),
+            tuple(renamed[self.parents[child]] for child in kept),
+            tuple(self.confidences[child] / above for child in kept) if above else (),
+            tuple(self.origins[child] for child in kept) if self.origins else (),
+            domain=self.domain,
+        )
+
+    def selected(self, nodes: Sequence[int]) -> DraftTree:
+        """Returns the tree of these nodes, in this order.
+
+        Args:
+            nodes: Different nodes, each behind its parent, which must be among them.
+        """
+        renamed = {ROOT: ROOT, **{node: place for place, node in enumerate(nodes)}}
+        return DraftTree(
+            tuple(self.token_ids[node] for node in nodes),
+            tuple(renamed[self.parents[node]] for node in nodes),
+            tuple(self.confidences[node] for node in nodes) if self.confidences else (),
+            tuple(self.origins[node] for node in nodes) if self.origins else (),
+            None if self.draft_probs is None else self.draft_probs[list(nodes)],
+            self.domain,
         )
 
 
 def pack(
-    roots: Sequence[int], trees: Sequence[DraftTree], device: torch.device | None = None
+    roots: Sequence[int],
+    trees: Sequence[DraftTree],
+    device: torch.device | None = None,
+    width: int = 0,
 ) -> TreePass:
     """Lays one tree for each row side by side, root first, padded to the widest.
 
@@ -135,12 +186,13 @@ def pack(
         roots: The last committed token of each row.
         trees: The tree below it.
         device: Where the tensors go.
+        width: Fewest nodes of the pass, root included.
 
     Returns:
         Tensors for ``batch`` rows and ``1 + max(len(tree))`` nodes; node ``i`` of a tree is node
         ``i + 1`` of the pass.
     """
-    width = 1 + max(len(tree) for tree in trees)
+    width = max(width, 1 + max(len(tree) for tree in trees))
     token_ids = torch.zeros(len(trees), width, dtype=torch.long)
     depths = torch.zeros(len(trees), width, dtype=torch.long)
     visible = torch.eye(width, dtype=torch.bool).repeat(len(trees), 1, 1)

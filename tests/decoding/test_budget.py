@@ -46,7 +46,27 @@ def test_without_a_depth_a_chain_of_all_nodes_is_allowed(
 )
 def test_a_value_that_is_too_small_is_named(name: str, least: int) -> None:
     options: dict[str, Any] = {name: least - 1}
+    allowed: dict[str, Any] = {name: least}
 
     with pytest.raises(ConfigError, match=f"{name} must be at least {least}, got {least - 1}"):
         SpeculationConfig(**options)
-    assert getattr(dataclasses.replace(SpeculationConfig(), **{name: least}), name) == least
+    assert getattr(dataclasses.replace(SpeculationConfig(), **allowed), name) == least
+
+
+@pytest.mark.parametrize("name", ["policy", "verification", "optimistic"])
+def test_an_unknown_choice_is_refused_and_the_nearest_one_named(name: str) -> None:
+    default = getattr(SpeculationConfig(), name)
+    options: dict[str, Any] = {name: default + "s"}
+
+    with pytest.raises(ConfigError, match=f"unknown {name} '{default}s'.*{default}"):
+        SpeculationConfig(**options)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1])
+def test_a_least_acceptance_is_a_share(value: float) -> None:
+    with pytest.raises(ConfigError, match=f"min_acceptance must be from 0 .* got {value}"):
+        SpeculationConfig(min_acceptance=value)
+
+
+def test_strict_decoding_drafts_chains() -> None:
+    assert SpeculationConfig(5, 3, 4, strict=True).budget() == DraftBudget(5, 3, 1)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specrag.decoding import costs as costs_module
-from specrag.decoding.budget import PassCosts, worthwhile
-from specrag.decoding.costs import SIZES, known_costs, measure_costs
-from specrag.decoding.tree import DraftTree
-from specrag.models.tiny import tiny_target
+from specrag.decoding.budget import PassCosts
+from specrag.decoding.costs import SIZES, costs_of, known_costs, known_draft_level, measure_costs
+from specrag.models.target import TargetModel
+from specrag.models.tiny import tiny_target, tiny_tokenizer
+from tests.decoding.scripts import SilentDrafter
 
 COSTS = PassCosts((1, 2, 4, 8), (1.0, 1.2, 1.4, 2.4))
 
@@ -30,34 +29,6 @@ def test_costs_lie_on_straight_lines_between_and_beyond_what_was_measured(
 
 def test_a_single_measured_size_costs_the_same_everywhere() -> None:
     assert [PassCosts((1,), (1.0,)).of(size) for size in (1, 5)] == [1.0, 1.0]
-
-
-falling = st.lists(st.floats(0.01, 0.99), max_size=6).map(lambda p: sorted(p, reverse=True))
-
-
-@given(
-    confidences=st.lists(falling, min_size=1, max_size=3),
-    steps=st.lists(st.floats(0, 1), min_size=3, max_size=3),
-)
-def test_no_other_number_of_nodes_is_faster(
-    confidences: list[list[float]], steps: list[float]
-) -> None:
-    trees = [DraftTree.chain(range(len(row)), row) for row in confidences]
-    costs = PassCosts((1, 2, 4, 8), (1.0, *(1 + sum(steps[: i + 1]) for i in range(3))))
-
-    def speed(num_nodes: int) -> float:
-        expected = sum(1 + sum(row[:num_nodes]) for row in confidences)
-        return expected / costs.of(len(trees) * (1 + num_nodes))
-
-    longest = max(len(row) for row in confidences)
-    chosen = worthwhile(trees, costs)
-    assert 0 <= chosen <= longest
-    assert speed(chosen) == pytest.approx(max(speed(n) for n in range(longest + 1)))
-
-
-def test_nothing_is_drafted_when_nothing_is_expected() -> None:
-    assert worthwhile([DraftTree(), DraftTree()], COSTS) == 0
-    assert worthwhile([DraftTree.chain([1, 2], [0.01, 0.001])], COSTS) == 0
 
 
 def test_measured_costs_never_fall_with_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,3 +86,54 @@ def test_a_home_that_cannot_be_written_to_does_no_harm(
     monkeypatch.setattr(costs_module, "measure_costs", lambda target: COSTS)
 
     assert known_costs(tiny_target()) == COSTS
+
+
+def test_a_draft_level_is_a_pass_of_the_draft_model_on_the_scale_of_the_target(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, model = tiny_target(), tiny_target(seed=1)
+    monkeypatch.setattr(costs_module, "_fastest", lambda actions: [0.02, 0.005])
+    assert known_draft_level(target, model) == 0.25
+    # Kept, for this pair in this order.
+    monkeypatch.setattr(costs_module, "_fastest", lambda actions: [0.01, 0.03])
+    assert known_draft_level(target, model) == 0.25
+    assert known_draft_level(model, target) == 3.0
+
+
+def test_costs_know_the_model_that_a_drafter_runs_once_it_is_bound(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WithModel(SilentDrafter):
+        def bind(self, target: TargetModel, *rest: object) -> None:
+            self.model = tiny_target(seed=1)
+
+    monkeypatch.setattr(costs_module, "measure_costs", lambda target: COSTS)
+    monkeypatch.setattr(costs_module, "_fastest", lambda actions: [0.02, 0.01])
+    target, tokenizer = tiny_target(), tiny_tokenizer()
+
+    assert costs_of(target, tokenizer, SilentDrafter()) == COSTS
+    found = costs_of(target, tokenizer, WithModel())
+    assert found is not None
+    assert (found.num_nodes, found.relative, found.draft_level) == (
+        COSTS.num_nodes,
+        COSTS.relative,
+        0.5,
+    )
+
+
+def test_nothing_is_measured_where_nothing_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs_module, "measure_costs", lambda target: pytest.fail("measured"))
+    target = tiny_target()
+    target.no_speculation = "it cannot look back"
+
+    assert costs_of(target, tiny_tokenizer(), SilentDrafter()) is None
+
+
+def test_measuring_really_runs_passes_and_leaves_no_trace() -> None:
+    target = tiny_target(max_context=40)
+    found = measure_costs(target)
+
+    # Sizes that leave room for a context.
+    assert found.num_nodes == (1, 2, 4, 8, 16)
+    assert found.relative[0] == 1.0
+    assert list(found.relative) == sorted(found.relative)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from functools import cache
@@ -241,3 +242,69 @@ def test_a_model_folder_becomes_a_generator(tmp_path: Path, isolated_home: Path)
     )
     assert generator.drafter.name == "suffix"
     assert generator.costs is not None
+
+
+SAMPLES = SamplingParams(max_tokens=10, temperature=1.2, seed=7, n=3)
+
+
+def alone(params: SamplingParams) -> SamplingParams:
+    return dataclasses.replace(params, n=1)
+
+
+@pytest.mark.parametrize("drafter", ["none", "suffix"])
+def test_the_first_of_several_samples_is_the_one_of_its_seed(drafter: str) -> None:
+    generator = generator_of(2, drafter)
+    found = one(generator, [7, 8, 9], SAMPLES)
+    samples = found.samples
+
+    assert samples[0] is found
+    assert samples[1:] == found.others
+    assert len(samples) == 3
+    assert same(found, one(generator, [7, 8, 9], alone(SAMPLES)))
+    assert len({sample.token_ids for sample in samples}) == 3
+    assert found.seed == 7
+    for sample in samples:
+        again = dataclasses.replace(alone(SAMPLES), seed=sample.seed)
+        assert same(sample, one(generator, [7, 8, 9], again))
+        assert sample.num_prompt_tokens == 3
+        assert sample.stats.num_tokens == len(sample.token_ids)
+        assert sample.samples[0] is sample
+
+
+def test_samples_without_a_seed_differ_and_greedy_ones_do_not() -> None:
+    generator = generator_of(2)
+    free = one(generator, [7, 8, 9], dataclasses.replace(SAMPLES, seed=None, temperature=30.0))
+    greedy = one(generator, [7, 8, 9], SamplingParams(max_tokens=6, n=2))
+
+    assert len({sample.seed for sample in free.samples}) == 3
+    assert len({sample.token_ids for sample in free.samples}) > 1
+    assert greedy.samples[0].token_ids == greedy.samples[1].token_ids
+
+
+def test_a_batch_of_prompts_with_several_samples_evaluates_each_prompt_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = generator_of(2)
+    seen: list[list[int]] = []
+    real = generator.target.prefill
+
+    def prefill(prompts: Any, *rest: Any, **options: Any) -> Any:
+        seen.append([len(prompt) for prompt in prompts])
+        return real(prompts, *rest, **options)
+
+    monkeypatch.setattr(generator.target, "prefill", prefill)
+    prompts = [[7, 8, 9], [5, 6, 7, 8, 9]]
+    found = many(generator, prompts, SAMPLES)
+    assert seen == [[3, 5]]
+
+    monkeypatch.undo()
+    for prompt, generation in zip(prompts, found, strict=True):
+        expected = one(generator, prompt, SAMPLES)
+        assert len(generation.samples) == 3
+        for sample, other in zip(generation.samples, expected.samples, strict=True):
+            assert same(sample, other)
+
+
+def test_a_stream_gives_one_sample() -> None:
+    with pytest.raises(ConfigError, match="got n=3"):
+        next(generator_of().stream([7, 8], SAMPLES))

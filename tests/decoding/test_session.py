@@ -212,7 +212,7 @@ def test_a_row_cut_inside_an_accepted_run_counts_what_it_emitted(scripted: MakeD
     assert (row.stats.num_passes, row.stats.num_accepted_tokens, row.stats.num_tokens) == (1, 3, 4)
     assert row.stats.num_accepted_tokens_per_pos == [1, 1, 1, 0]
     assert row.history.view().tolist() == [*asked.prompt_ids, *row.token_ids]
-    assert session.cache.lengths == (len(asked.prompt_ids) + 3,)
+    assert session.cache.lengths == ()  # the row has left
 
 
 def test_a_cut_row_leaves_the_others_untouched(scripted: MakeDrafter) -> None:
@@ -297,7 +297,7 @@ def test_a_session_can_be_closed_at_any_time_and_again(
     assert drafter.sessions[0].num_closed >= 1
     session.cache.check_integrity()
     emitted = [len(row.request.prompt_ids) + len(row.token_ids) - 1 for row in session.rows]
-    assert list(session.cache.lengths) == (emitted if num_steps else [0, 0])
+    assert list(session.cache.lengths) == (emitted if num_steps else [])
 
 
 def test_two_sessions_of_one_target_do_not_disturb_each_other(scripted: MakeDrafter) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrag.decoding.stats import DecodingStats, DecodingTimings
+from specrag.decoding.stats import DecodingStats, DecodingTimings, DraftCounters
 from specrag.decoding.tree import DraftTree
 
 # Depth of a chain, accepted tokens: what one pass did.
@@ -22,7 +23,7 @@ passes = st.lists(
 def recorded(rounds: list[tuple[int, int]]) -> DecodingStats:
     found = DecodingStats()
     for depth, accepted in rounds:
-        found.record(DraftTree.chain(range(depth)), accepted, accepted + 1)
+        found.record(DraftTree.chain(range(depth)), range(accepted), accepted + 1, "d")
     return found
 
 
@@ -70,16 +71,98 @@ def test_plain_decoding_has_a_mean_acceptance_length_of_one() -> None:
 
 def test_a_tree_counts_all_its_nodes_but_only_its_depth_in_positions() -> None:
     found = DecodingStats()
-    found.record(DraftTree.from_paths([[1, 2], [3, 4], [5]]), 2, 3)
+    found.record(DraftTree.from_paths([[1, 2], [3, 4], [5]]), (0, 1), 3, "d")
 
     assert (found.num_drafts, found.num_draft_tokens) == (1, 5)
     assert found.num_accepted_tokens_per_pos == [1, 1]
 
 
-def test_counters_are_integers() -> None:
-    values = dataclasses.astuple(recorded([(3, 2), (0, 0)]))
+NAMES = ("a", "b", "c")
+origins_of = st.lists(
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple), max_size=5
+)
+signed = st.lists(
+    st.tuples(origins_of, st.integers(0, 5), st.sampled_from(["", "code", "prose"])), max_size=8
+)
 
-    assert all(isinstance(value, int | list) for value in values)
+
+def counted(rounds: list[tuple[list[tuple[str, ...]], int, str]]) -> DecodingStats:
+    found = DecodingStats()
+    for origins, accepted, domain in rounds:
+        size = len(origins)
+        parents = tuple(range(-1, size - 1))
+        tree = DraftTree(tuple(range(size)), parents, (), tuple(origins), domain=domain)
+        path = range(min(accepted, size))
+        found.record(tree, path, len(path) + 1, "whole")
+    return found
+
+
+@given(signed)
+def test_every_node_is_credited_to_each_drafter_that_proposed_it(
+    rounds: list[tuple[list[tuple[str, ...]], int, str]],
+) -> None:
+    found = counted(rounds)
+
+    for name in NAMES:
+        theirs = [(o, a) for o, a, _ in rounds if any(name in names for names in o)]
+        drafted = sum(name in names for o, _ in theirs for names in o)
+        accepted = sum(name in names for o, a in theirs for names in o[:a])
+        expected = DraftCounters(len(theirs), len(theirs), drafted, accepted)
+        assert found.drafters.get(name, DraftCounters()) == expected
+    assert set(found.drafters) <= set(NAMES)
+    for domain in ("code", "prose"):
+        theirs = [(o, a) for o, a, d in rounds if d == domain]
+        drafted, accepted = (
+            sum(len(o[:most]) for o, most in [(o, a if cut else 9) for o, a in theirs])
+            for cut in (False, True)
+        )
+        drafts = sum(len(o) > 0 for o, _ in theirs)
+        expected = DraftCounters(len(theirs), drafts, drafted, accepted)
+        assert found.domains.get(domain, DraftCounters()) == expected
+
+
+def test_nodes_that_name_no_origin_are_those_of_the_drafter_that_was_asked() -> None:
+    found = recorded([(3, 2), (0, 0), (4, 0)])
+
+    assert found.drafters == {"d": DraftCounters(2, 2, 7, 2)}
+    assert found.domains == {}
+
+
+@given(signed, signed)
+def test_counters_by_drafter_and_domain_add_up(
+    first: list[tuple[list[tuple[str, ...]], int, str]],
+    second: list[tuple[list[tuple[str, ...]], int, str]],
+) -> None:
+    total, other = counted(first), counted(second)
+    before = copy.deepcopy(other)
+    total.add(other)
+    assert total == counted(first + second)
+    assert other == before
+
+    # What was added stays its own.
+    total.add(total)
+    assert other == before
+
+
+def test_every_counter_adds_up() -> None:
+    names = [f.name for f in dataclasses.fields(DecodingStats) if f.name.startswith("num_")]
+    names.remove("num_accepted_tokens_per_pos")
+    one, other = DecodingStats(), DecodingStats()
+    for place, name in enumerate(names, start=1):
+        setattr(one, name, place)
+        setattr(other, name, 100 * place)
+    one.add(other)
+
+    assert [getattr(one, name) for name in names] == [101 * i for i in range(1, 1 + len(names))]
+
+
+def test_statistics_become_plain_data_of_integers() -> None:
+    found = dataclasses.asdict(recorded([(3, 2), (0, 0)]))
+
+    assert json.loads(json.dumps(found)) == found
+    assert found["drafters"]["d"]["num_draft_tokens"] == 3
+    counts = [value for value in found.values() if not isinstance(value, list | dict)]
+    assert all(type(value) is int for value in counts)
 
 
 def test_decoding_is_all_but_prefill() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -98,6 +99,68 @@ def test_confidences_are_for_all_nodes_or_none() -> None:
     assert DraftTree.chain([1, 2], [0.5, 0.2]).confidences == (0.5, 0.2)
     with pytest.raises(ValueError, match="2 tokens, 1 confidences"):
         DraftTree.chain([1, 2], [0.5])
+
+
+def full(tree: DraftTree) -> DraftTree:
+    """The tree with confidences, origins and laws that tell its nodes apart."""
+    size = len(tree)
+    return DraftTree(
+        tree.token_ids,
+        tree.parents,
+        tuple(1 / (1 + node) for node in range(size)),
+        tuple((f"d{node}",) for node in range(size)),
+        torch.arange(2.0 * size).view(size, 2),
+        "prose",
+    )
+
+
+@given(tree=trees(), num_nodes=st.integers(0, 10), max_depth=st.integers(0, 6))
+def test_a_cut_tree_keeps_all_that_is_known_of_each_node(
+    tree: DraftTree, num_nodes: int, max_depth: int
+) -> None:
+    whole = full(tree)
+    cut = whole.truncated(num_nodes, max_depth)
+    places = {word: node for node, word in enumerate(words(tree))}
+    kept = [places[word] for word in words(cut)]
+
+    assert cut.domain == "prose"
+    assert cut.confidences == tuple(whole.confidences[node] for node in kept)
+    assert cut.origins == tuple(whole.origins[node] for node in kept)
+    assert cut.draft_probs is not None
+    assert whole.draft_probs is not None
+    assert torch.equal(cut.draft_probs, whole.draft_probs[kept])
+
+
+@given(trees())
+def test_what_lies_below_a_node_is_a_tree_of_its_own(tree: DraftTree) -> None:
+    whole, all_words = full(tree), words(tree)
+    for node, above in enumerate(all_words):
+        below = whole.below(node)
+        inner = {w[len(above) :]: i for i, w in enumerate(all_words) if w[: len(above)] == above}
+        del inner[()]
+        kept = [inner[word] for word in words(below)]
+        assert kept == sorted(inner.values())
+        assert below.origins == tuple(whole.origins[n] for n in kept)
+        assert below.domain == "prose"
+        expected = [whole.confidences[n] / whole.confidences[node] for n in kept]
+        assert below.confidences == pytest.approx(expected)
+        assert len(tree.below(node)) == len(kept)
+
+
+@pytest.mark.parametrize("name", ["origins", "draft_probs"])
+def test_what_is_known_of_nodes_is_known_of_all_or_none(name: str) -> None:
+    given: dict[str, Any] = {name: torch.ones(1, 2) if name == "draft_probs" else (("a",),)}
+
+    with pytest.raises(ValueError, match=f"{name} for each token or none: 2 tokens, 1 {name}"):
+        DraftTree((1, 2), (ROOT, 0), **given)
+
+
+@pytest.mark.parametrize(("width", "expected"), [(0, 3), (2, 3), (7, 7)])
+def test_a_pass_can_be_asked_to_be_wider(width: int, expected: int) -> None:
+    packed = pack([5, 6], [DraftTree.chain([1, 2]), DraftTree()], width=width)
+
+    assert packed.token_ids.shape == (2, expected)
+    assert packed.visible[:, 3:].sum() == 2 * max(0, expected - 3)
 
 
 @pytest.mark.parametrize(

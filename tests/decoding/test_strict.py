@@ -1,0 +1,183 @@
+"""Strict decoding: passes of one width, and plain decoding's answer bit for bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig
+from specrag.decoding.drafter import Drafter
+from specrag.decoding.row import DecodingRequest, Row
+from specrag.decoding.sampling import SamplingParams
+from specrag.decoding.session import DecodingSession
+from specrag.decoding.tree import DraftTree
+from specrag.drafters.prompt_lookup import PromptLookupDrafter
+from specrag.drafters.suffix import SuffixDrafter
+from specrag.models.huggingface import HuggingFaceTarget
+from specrag.models.kv_cache import KVCache
+from specrag.models.tiny import tiny_target, tiny_tokenizer
+from tests.decoding.scripts import ScriptedDrafter, SilentDrafter
+
+STRICT = SpeculationConfig(num_speculative_tokens=7, strict=True)
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+TOKENIZER = tiny_tokenizer()
+OPTIONS: list[dict[str, Any]] = [{}, {"temperature": 1.0, "frequency_penalty": 0.5, "seed": 3}]
+
+
+@cache
+def target(dtype: torch.dtype) -> HuggingFaceTarget:
+    made = tiny_target(seed=1)
+    made.model.to(dtype)
+    return made
+
+
+def request(number: int, **options: Any) -> DecodingRequest:
+    rng = random.Random(number)
+    prompt = tuple(rng.randrange(4, 64) for _ in range(rng.randint(1, 30)))
+    return DecodingRequest(prompt, SamplingParams(max_tokens=40, ignore_eos=True, **options))
+
+
+def decode(
+    dtype: torch.dtype,
+    drafter: Drafter,
+    asked: Sequence[DecodingRequest],
+    costs: PassCosts | None = None,
+) -> list[Row]:
+    session = DecodingSession(target(dtype), drafter, TOKENIZER, asked, STRICT, costs)
+    while not session.finished:
+        session.step()
+    return session.rows
+
+
+# A sum over more slots, were they all masked, is added up in another order.
+one_number_of_slots = pytest.mark.xfail(
+    not hasattr(KVCache, "num_slots"),
+    reason="a pass reads as many slots as the text has at its root, which drafting changes",
+    strict=False,  # at times the order makes no difference
+)
+
+
+@one_number_of_slots
+@pytest.mark.parametrize("options", OPTIONS, ids=["greedy", "sampled"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("drafter", [SuffixDrafter(), PromptLookupDrafter()])
+def test_tokens_and_log_probabilities_are_those_of_plain_decoding(
+    drafter: Drafter, dtype: torch.dtype, options: dict[str, Any]
+) -> None:
+    accepted = 0
+    for number in range(5):
+        asked = [request(number, **options)]
+        (found,), (expected,) = decode(dtype, drafter, asked), decode(dtype, SilentDrafter(), asked)
+        assert found.token_ids == expected.token_ids
+        assert found.logprobs == expected.logprobs  # equal, not near
+        accepted += found.stats.num_accepted_tokens
+    assert accepted > (5 if not options else 0)
+
+
+@one_number_of_slots
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_so_are_those_of_a_batch_whose_rows_end_at_different_times(dtype: torch.dtype) -> None:
+    for start in (0, 10):
+        asked = [
+            replace(each, params=replace(each.params, max_tokens=10 + 12 * row))
+            for row, each in enumerate(request(start + row) for row in range(3))
+        ]
+        found = decode(dtype, SuffixDrafter(), asked)
+        assert sum(row.stats.num_accepted_tokens for row in found) > 0
+        for row, expected in zip(found, decode(dtype, SilentDrafter(), asked), strict=True):
+            assert (row.token_ids, row.logprobs) == (expected.token_ids, expected.logprobs)
+
+
+@one_number_of_slots
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_so_are_those_at_the_end_of_the_context(dtype: torch.dtype) -> None:
+    prompt = tuple(4 + number % 60 for number in range(490))
+    params = SamplingParams(max_tokens=100, temperature=0.5, seed=1, ignore_eos=True)
+    asked = [DecodingRequest(prompt, params)]
+    (plain,) = decode(dtype, SilentDrafter(), asked)
+    truth = plain.token_ids
+
+    def guess(_: object, output: tuple[int, ...], budget: DraftBudget) -> DraftTree:
+        return DraftTree.chain([*truth[len(output) :][:3], 9][: budget.max_depth])
+
+    (found,) = decode(dtype, ScriptedDrafter(guess), asked)
+    assert (found.token_ids, found.logprobs) == (truth, plain.logprobs)
+    assert found.stats.num_accepted_tokens > 10
+
+
+@pytest.mark.parametrize("costs", [None, PassCosts((1, 8), (1.0, 3.0))])
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_every_pass_has_the_same_width_and_drafts_are_chains(
+    num_rows: int, costs: PassCosts | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = target(torch.float32)
+    widths, real = set(), made.forward
+    seen: list[DraftBudget] = []
+
+    def forward(tree_pass: Any, cache: Any, *rest: Any) -> Any:
+        widths.add(tree_pass.token_ids.shape)
+        return real(tree_pass, cache, *rest)
+
+    class Watched(SuffixDrafter):
+        def open(self, contexts: Any) -> Any:
+            session = super().open(contexts)
+            propose = session.propose
+
+            def watched(rows: Any, budget: Any) -> list[DraftTree]:
+                seen.extend(budget)
+                trees = propose(rows, budget)
+                for tree in trees:
+                    assert tree.max_depth == len(tree)
+                return trees
+
+            session.propose = watched  # type: ignore[method-assign]
+            return session
+
+    monkeypatch.setattr(made, "forward", forward)
+    asked = [request(number) for number in range(num_rows)]
+    for drafter in (Watched(), SilentDrafter()):
+        decode(torch.float32, drafter, asked, costs)
+
+    assert {width for _, width in widths} == {8}
+    assert {budget.branching for budget in seen} == {1}
+
+
+def test_a_target_that_only_decodes_plainly_is_strict_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = tiny_target(seed=1)
+    made.no_speculation = "it cannot look back"
+
+    class Unbound(Drafter):
+        """As a drafter with a model is, when it was not bound."""
+
+        name = "unbound"
+
+        def open(self, contexts: Any) -> Any:
+            raise AssertionError("it must be bound to a target before it is opened")
+
+    asked = [request(number) for number in range(2)]
+    widths = set()
+    real = made.forward
+
+    def forward(tree_pass: Any, cache: Any, *rest: Any) -> Any:
+        widths.add(tree_pass.token_ids.shape[1])
+        return real(tree_pass, cache, *rest)
+
+    monkeypatch.setattr(made, "forward", forward)
+    for config in (STRICT, replace(STRICT, strict=False, optimistic="on")):
+        session = DecodingSession(made, Unbound(), TOKENIZER, asked[:1], config)
+        session.step()
+        session.add(asked[1])
+        while not session.finished:
+            session.step()
+        session.close()
+        expected = decode(torch.float32, SilentDrafter(), asked)
+        assert [row.token_ids for row in session.rows] == [row.token_ids for row in expected]
+    assert widths == {1}
