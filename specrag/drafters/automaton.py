@@ -54,6 +54,26 @@ class SuffixAutomaton:
         self.tip = self._add_state(token) if known is None else self._split(self.tip, token, known)
         self._count(self.tip)
 
+    def advanced(self, state: int, length: int, token: int) -> tuple[int, int]:
+        """Returns the longest ending of a string and one token more that the texts contain.
+
+        Nothing is added to the texts, so this follows a string that is only assumed.
+
+        Args:
+            state: State of the string.
+            length: Tokens of the string.
+            token: The token behind it.
+
+        Returns:
+            State and tokens of the ending; the root and 0 when the token is unknown.
+        """
+        while token not in self.transitions[state]:
+            if state == ROOT_STATE:
+                return ROOT_STATE, 0
+            state = self.links[state]
+            length = self.lengths[state]
+        return self.transitions[state][token], length + 1
+
     def longest_continued(self, state: int, length: int) -> tuple[int, int]:
         """Returns the longest suffix of a string that something has followed somewhere.
 

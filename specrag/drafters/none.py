@@ -21,12 +21,12 @@ class NoDrafter(Drafter):
         Args:
             contexts: One for each row.
         """
-        return RowwiseSession(_SilentRow() for _ in contexts)
+        return RowwiseSession(lambda _: _SilentRow(), contexts)
 
 
 class _SilentRow:
     def append(self, token: int) -> None:
         pass
 
-    def propose(self, budget: DraftBudget) -> DraftTree:
+    def propose_after(self, budget: DraftBudget, ahead: Sequence[int]) -> DraftTree:
         return DraftTree()

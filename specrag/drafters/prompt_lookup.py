@@ -43,16 +43,21 @@ class PromptLookupDrafter(Drafter):
         Args:
             contexts: One for each row.
         """
-        return RowwiseSession(_Row(context, self._sizes) for context in contexts)
+        return RowwiseSession(lambda context: _Row(context, self._sizes), contexts)
+
+
+Text = list[int]
+Followers = dict[tuple[int, ...], tuple[Text, int]]
+"""N-gram to the text and the position of what followed it last."""
 
 
 class _Row:
-    """The n-grams of one row: each maps to the text and the position of what followed it last."""
+    """The n-grams of one row."""
 
     def __init__(self, context: DraftContext, sizes: range) -> None:
         self._sizes = sizes
-        self._followers: dict[tuple[int, ...], tuple[list[int], int]] = {}
-        self._text: list[int] = []
+        self._followers: Followers = {}
+        self._text: Text = []
         # The prompt comes last: it is what the output continues.
         for text in (*context.passages, context.prompt_ids):
             self._text = []
@@ -61,28 +66,38 @@ class _Row:
 
     def append(self, token: int) -> None:
         # An n-gram is entered once it has a follower, so the one at the end never finds itself.
-        end = len(self._text)
-        for size in self._sizes:
-            if size <= end:
-                self._followers[tuple(self._text[end - size :])] = self._text, end
+        self._enter(self._followers, self._text, len(self._text))
         self._text.append(token)
 
-    def propose(self, budget: DraftBudget) -> DraftTree:
+    def propose_after(self, budget: DraftBudget, ahead: Sequence[int]) -> DraftTree:
         num_tokens = min(budget.num_speculative_tokens, budget.max_depth)
-        for size in self._sizes if num_tokens > 0 else ():
+        if num_tokens < 1:
+            return DraftTree()
+        text = [*self._text, *ahead] if ahead else self._text
+        assumed: Followers = {}
+        for end in range(len(self._text), len(text)):
+            self._enter(assumed, text, end)
+        for size in self._sizes:
             # A slice of a text shorter than `size` is a shorter n-gram, which has its own turn.
-            found = self._followers.get(tuple(self._text[-size:]))
+            ngram = tuple(text[-size:])
+            found = assumed.get(ngram) or self._followers.get(ngram)
             if found is not None:
-                copied = self._copy(*found, num_tokens)
+                copied = self._copied(*found, text, num_tokens)
                 return DraftTree.chain(copied, _confidences(size, len(copied)))
         return DraftTree()
 
-    def _copy(self, text: list[int], start: int, num_tokens: int) -> list[int]:
+    def _enter(self, followers: Followers, text: Text, end: int) -> None:
+        for size in self._sizes:
+            if size <= end:
+                followers[tuple(text[end - size : end])] = text, end
+
+    def _copied(self, source: Text, start: int, text: Text, num_tokens: int) -> Text:
+        if source is not text and source is not self._text:
+            return source[start : start + num_tokens]
         copied = text[start : start + num_tokens]
-        if text is self._text:
-            period = len(text) - start
-            while len(copied) < num_tokens:
-                copied.append(copied[-period])
+        period = len(text) - start
+        while len(copied) < num_tokens:
+            copied.append(copied[-period])
         return copied
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from specrag.decoding.budget import DraftBudget
-from specrag.decoding.drafter import DraftSession
+from specrag.decoding.drafter import DraftContext, DraftSession
 from specrag.decoding.tree import DraftTree
 
 
@@ -20,11 +20,12 @@ class RowDrafter(Protocol):
             token: The token after all those noted before.
         """
 
-    def propose(self, budget: DraftBudget) -> DraftTree:
-        """Proposes a tree below the last committed token, changing nothing.
+    def propose_after(self, budget: DraftBudget, ahead: Sequence[int]) -> DraftTree:
+        """Proposes a tree below the last token, changing nothing.
 
         Args:
             budget: The largest tree allowed; may allow no node at all.
+            ahead: Tokens to assume behind the last committed one; mostly none.
         """
 
 
@@ -32,11 +33,15 @@ class RowwiseSession(DraftSession):
     """Asks the drafter of each row in turn.
 
     Args:
-        rows: One for each row of the batch, in order.
+        make_row: Makes the drafter of one row.
+        contexts: One for each row of the batch, in order.
     """
 
-    def __init__(self, rows: Iterable[RowDrafter]) -> None:
-        self._rows = tuple(rows)
+    def __init__(
+        self, make_row: Callable[[DraftContext], RowDrafter], contexts: Iterable[DraftContext]
+    ) -> None:
+        self._make_row = make_row
+        self._rows = [make_row(context) for context in contexts]
 
     def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
         """Proposes one tree for each named row.
@@ -45,7 +50,23 @@ class RowwiseSession(DraftSession):
             rows: Indices of the rows still running.
             budget: The largest tree allowed for each of them.
         """
-        return [self._rows[row].propose(most) for row, most in zip(rows, budget, strict=True)]
+        return self.propose_after(rows, budget, [()] * len(rows))
+
+    def propose_after(
+        self,
+        rows: Sequence[int],
+        budget: Sequence[DraftBudget],
+        ahead: Sequence[Sequence[int]],
+    ) -> list[DraftTree]:
+        """Proposes as if further tokens had been committed.
+
+        Args:
+            rows: Indices of running rows.
+            budget: The largest tree allowed for each of them.
+            ahead: Tokens assumed behind the last committed one, for each of them.
+        """
+        asked = zip(rows, budget, ahead, strict=True)
+        return [self._rows[row].propose_after(most, assumed) for row, most, assumed in asked]
 
     def observe(self, row: int, token_ids: Sequence[int]) -> None:
         """Takes note of committed tokens.
@@ -57,3 +78,15 @@ class RowwiseSession(DraftSession):
         append = self._rows[row].append
         for token in token_ids:
             append(token)
+
+    def join(self, context: DraftContext) -> int:
+        """Adds a row.
+
+        Args:
+            context: Of the new row.
+
+        Returns:
+            Its index.
+        """
+        self._rows.append(self._make_row(context))
+        return len(self._rows) - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush, nlargest
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from specrag.decoding.budget import DraftBudget
@@ -53,7 +53,7 @@ class SuffixDrafter(Drafter):
             contexts: One for each row.
         """
         return RowwiseSession(
-            _Row(_automaton(context), self._min_probability, self._escape) for context in contexts
+            lambda context: _Row(_automaton(context), self._min_probability, self._escape), contexts
         )
 
 
@@ -88,19 +88,19 @@ class _Row:
     def append(self, token: int) -> None:
         self._automaton.append(token)
 
-    def propose(self, budget: DraftBudget) -> DraftTree:
+    def propose_after(self, budget: DraftBudget, ahead: Sequence[int]) -> DraftTree:
         token_ids: list[int] = []
         parents: list[int] = []
         confidences: list[float] = []
         waiting: list[_Path] = []
-        tip = self._automaton.tip
-        path = _Path(-1.0, 0, 0, ROOT, ROOT, tip, self._automaton.lengths[tip])
+        path = _Path(-1.0, 0, 0, ROOT, ROOT, *self._ending(ahead))
         num_paths = 0
         while len(token_ids) < budget.num_speculative_tokens:
             if path.depth < budget.max_depth:
-                for longer in self._continued(path, len(token_ids) - 1, budget.branching):
+                node = len(token_ids) - 1
+                for longer in self._continued(path, node, budget.branching, num_paths):
                     num_paths += 1
-                    heappush(waiting, longer._replace(age=num_paths))
+                    heappush(waiting, longer)
             if not waiting:
                 break
             path = heappop(waiting)
@@ -109,7 +109,15 @@ class _Row:
             confidences.append(-path.negative_probability)
         return DraftTree(tuple(token_ids), tuple(parents), tuple(confidences))
 
-    def _continued(self, path: _Path, node: int, branching: int) -> Iterator[_Path]:
+    def _ending(self, ahead: Sequence[int]) -> tuple[int, int]:
+        """Returns state and length of the text, or of its longest known ending with more behind."""
+        automaton = self._automaton
+        state, length = automaton.tip, automaton.lengths[automaton.tip]
+        for token in ahead:
+            state, length = automaton.advanced(state, length, token)
+        return state, length
+
+    def _continued(self, path: _Path, node: int, branching: int, age: int) -> Iterator[_Path]:
         """Yields the likeliest paths one token longer, best first.
 
         Where the path has come to the end of every text, its longest ending that was continued
@@ -120,12 +128,15 @@ class _Row:
         if state == ROOT_STATE:
             return
         counts = automaton.counts
-        followers = automaton.transitions[state]
-        total = sum([counts[follower] for follower in followers.values()]) + self._escape / length
-        # nlargest is stable: of equal counts it takes the token that was first seen last.
-        newest = reversed(followers.items())
-        for token, follower in nlargest(branching, newest, key=lambda edge: counts[edge[1]]):
+        ranked = list(automaton.transitions[state].items())
+        total = sum([counts[follower] for _, follower in ranked]) + self._escape / length
+        if len(ranked) > 1:
+            # A stable sort: of equal counts the token comes first that was first seen last.
+            ranked.reverse()
+            ranked.sort(key=lambda edge: counts[edge[1]], reverse=True)
+        for token, follower in ranked[:branching]:
             negative = path.negative_probability * counts[follower] / total
             if -negative < self._min_probability:
                 return
-            yield _Path(negative, path.depth + 1, 0, token, node, follower, length + 1)
+            yield _Path(negative, path.depth + 1, age, token, node, follower, length + 1)
+            age += 1

@@ -13,8 +13,11 @@ from specrag.decoding.drafter import DraftContext, DraftSession
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.drafters.catalog import DRAFTERS, make_drafter
 
-every_drafter = pytest.mark.parametrize("name", list(DRAFTERS))
-copying_drafter = pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "none"])
+LEARNING = ["suffix+prompt_lookup", "selector"]  # from how their own proposals turned out
+NAMES = [*DRAFTERS, *LEARNING]
+
+every_drafter = pytest.mark.parametrize("name", NAMES)
+copying_drafter = pytest.mark.parametrize("name", [name for name in NAMES if name != "none"])
 few_examples = settings(max_examples=40, deadline=None)
 
 texts = st.lists(st.integers(10, 13), max_size=16).map(tuple)
@@ -34,6 +37,18 @@ def after(name: str, context: DraftContext, output: Sequence[int] = ()) -> Draft
 def proposal(session: DraftSession, budget: DraftBudget = WIDE, row: int = 0) -> DraftTree:
     (tree,) = session.propose([row], [budget])
     return tree
+
+
+def looking_ahead(
+    session: DraftSession, ahead: Sequence[int], budget: DraftBudget = WIDE, row: int = 0
+) -> DraftTree:
+    (tree,) = session.propose_after([row], [budget], [ahead])
+    return tree
+
+
+def everything(tree: DraftTree) -> tuple[object, ...]:
+    """What a comparison of trees leaves out is part of a proposal too."""
+    return tree, tree.confidences, tree.origins, tree.domain
 
 
 def widest(tree: DraftTree) -> int:
@@ -108,6 +123,22 @@ def test_proposed_tokens_occur_in_the_context(
 @every_drafter
 @given(context=contexts, output=texts, budget=budgets)
 @few_examples
+def test_proposing_again_changes_nothing(
+    name: str, context: DraftContext, output: tuple[int, ...], budget: DraftBudget
+) -> None:
+    often, once = after(name, context), after(name, context)
+    for token in output:
+        first = everything(proposal(often, budget))
+        assert everything(proposal(often, budget)) == first == everything(proposal(once, budget))
+        for session in (often, once):
+            session.observe(0, [token])
+
+    assert everything(proposal(often)) == everything(proposal(once))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LEARNING])
+@given(context=contexts, output=texts, budget=budgets)
+@few_examples
 def test_proposing_changes_nothing(
     name: str, context: DraftContext, output: tuple[int, ...], budget: DraftBudget
 ) -> None:
@@ -150,6 +181,102 @@ def test_rows_know_nothing_of_each_other(
     backwards = list(reversed(range(len(rows))))
     assert batch.propose(backwards, [budget] * len(rows)) == [alone[row] for row in backwards]
     assert batch.propose([1], [budget]) == [alone[1]]
+
+
+@every_drafter
+@given(context=contexts, output=texts, ahead=texts, budget=budgets)
+@few_examples
+def test_looking_ahead_keeps_to_the_budget_and_changes_nothing(
+    name: str,
+    context: DraftContext,
+    output: tuple[int, ...],
+    ahead: tuple[int, ...],
+    budget: DraftBudget,
+) -> None:
+    session, left_alone = after(name, context, output), after(name, context, output)
+    tree = looking_ahead(session, ahead, budget)
+
+    assert everything(looking_ahead(session, ahead, budget)) == everything(tree)
+    assert len(tree) <= budget.num_speculative_tokens
+    assert tree.max_depth <= budget.max_depth
+    assert widest(tree) <= budget.branching
+    assert everything(proposal(session)) == everything(proposal(left_alone))
+    for each in (session, left_alone):
+        each.observe(0, ahead)
+    assert everything(proposal(session)) == everything(proposal(left_alone))
+
+
+@every_drafter
+@given(context=contexts, output=texts, budget=budgets)
+@few_examples
+def test_looking_no_token_ahead_is_proposing(
+    name: str, context: DraftContext, output: tuple[int, ...], budget: DraftBudget
+) -> None:
+    session = after(name, context, output)
+
+    expected = everything(proposal(session, budget))
+    assert everything(looking_ahead(session, (), budget)) == expected
+
+
+@copying_drafter
+@pytest.mark.parametrize("ahead", [(12,), (12, 13), (12, 13, 14)])
+def test_looking_along_a_known_text_equals_having_got_there(
+    name: str, ahead: tuple[int, ...]
+) -> None:
+    context = DraftContext((1, 2, 10, 11), passages=((10, 11, 12, 13, 14, 15, 16),))
+    ahead_of, there = after(name, context), after(name, context, ahead)
+
+    assert len(proposal(there)) > 0
+    assert looking_ahead(ahead_of, ahead) == proposal(there)
+
+
+@copying_drafter
+def test_looking_ahead_finds_a_text_that_nothing_led_to(name: str) -> None:
+    session = after(name, DraftContext((1, 2), passages=((10, 11, 12),)))
+
+    assert looking_ahead(session, [99, 10, 11], DraftBudget(4, 4)) == DraftTree.chain([12])
+    assert looking_ahead(session, [10, 11, 99], DraftBudget(4, 4)) == DraftTree()
+
+
+@every_drafter
+@given(
+    first=contexts,
+    joined=contexts,
+    output=texts,
+    blocks=st.lists(st.tuples(texts, texts), max_size=3),
+)
+@few_examples
+def test_a_row_that_joins_is_like_one_from_the_start(
+    name: str,
+    first: DraftContext,
+    joined: DraftContext,
+    output: tuple[int, ...],
+    blocks: list[tuple[tuple[int, ...], tuple[int, ...]]],
+) -> None:
+    grown, whole = make_drafter(name).open([first]), make_drafter(name).open([first, joined])
+    for session in (grown, whole):
+        session.propose([0], [WIDE])
+        session.observe(0, output)
+
+    assert grown.join(joined) == 1
+    for block in blocks:
+        for session in (grown, whole):
+            for row, tokens in enumerate(block):
+                session.observe(row, tokens)
+    for rows in ([0, 1], [1, 0], [1]):
+        budget = [WIDE] * len(rows)
+        assert grown.propose(rows, budget) == whole.propose(rows, budget)
+        ahead = [(10, 11)] * len(rows)
+        found = grown.propose_after(rows, budget, ahead)
+        assert found == whole.propose_after(rows, budget, ahead)
+
+
+@every_drafter
+def test_a_row_can_join_a_batch_of_none(name: str) -> None:
+    session = make_drafter(name).open([])
+
+    assert [session.join(REPETITIVE), session.join(REPETITIVE)] == [0, 1]
+    assert proposal(session, row=1) == proposal(after(name, REPETITIVE))
 
 
 @every_drafter

@@ -83,6 +83,22 @@ def test_the_longest_continued_ending_is_the_one_found_by_force(texts: list[Toke
     )
 
 
+@given(texts=several_texts, ahead=st.lists(st.integers(0, 3), max_size=6).map(tuple))
+@settings(max_examples=100, deadline=None)
+def test_advancing_keeps_the_longest_ending_that_the_texts_contain(
+    texts: list[Tokens], ahead: Tokens
+) -> None:
+    automaton = build(texts)
+    assumed, held = (*texts[-1], *ahead), {(), *substrings(texts)}
+    expected = next(assumed[start:] for start in range(len(assumed) + 1) if assumed[start:] in held)
+    state, length = automaton.tip, automaton.lengths[automaton.tip]
+    for token in ahead:
+        state, length = automaton.advanced(state, length, token)
+
+    assert (state, length) == (state_of(automaton, expected), len(expected))
+    assert automaton.counts == build(texts).counts
+
+
 @given(texts=several_texts)
 @settings(max_examples=60, deadline=None)
 def test_it_has_fewer_than_two_states_a_token(texts: list[Tokens]) -> None:

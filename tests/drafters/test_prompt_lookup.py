@@ -63,6 +63,24 @@ def test_the_hash_map_finds_what_a_scan_finds(
     assert propose(drafter, running, passages, num_tokens) == DraftTree.chain(expected)
 
 
+@given(
+    running=texts,
+    passages=st.lists(texts, max_size=2),
+    ahead=st.lists(st.integers(0, 3), max_size=6),
+    budget=st.builds(DraftBudget, st.integers(0, 8), st.integers(0, 8)),
+)
+@settings(max_examples=150, deadline=None)
+def test_tokens_ahead_are_like_committed_ones(
+    running: Tokens, passages: list[Tokens], ahead: Tokens, budget: DraftBudget
+) -> None:
+    context = DraftContext(tuple(running), tuple(map(tuple, passages)))
+    session = PromptLookupDrafter(3, 1).open([context])
+    (assumed,) = session.propose_after([0], [budget], [ahead])
+    session.observe(0, ahead)
+
+    assert [assumed] == session.propose([0], [budget])
+
+
 def test_the_longer_ngram_wins_over_the_newer_one() -> None:
     running = [1, 2, 3, 9, 3, 8, 1, 2, 3]
 

@@ -25,6 +25,7 @@ def propose(
     budget: DraftBudget,
     min_probability: float = 0.0,
     escape: float = 2.0,
+    ahead: Tokens = (),
 ) -> DraftTree:
     """Splits the running text between prompt and output."""
     cut = len(running) // 2
@@ -32,7 +33,7 @@ def propose(
         [DraftContext(running[:cut], tuple(passages))]
     )
     session.observe(0, running[cut:])
-    return session.propose([0], [budget])[0]
+    return session.propose_after([0], [budget], [ahead])[0]
 
 
 def followers(all_texts: list[Tokens], string: Tokens) -> tuple[Counter[int], list[int]]:
@@ -88,6 +89,23 @@ def test_a_chain_is_what_the_counts_say(
     expected = [path for _, path in grown([*passages, running], running, budget, least, escape)]
 
     assert paths(propose(running, passages, budget, least, escape)) == expected
+
+
+@given(
+    running=texts,
+    passages=st.lists(texts, max_size=2),
+    ahead=st.lists(st.integers(0, 3), max_size=5).map(tuple),
+    depth=st.integers(1, 6),
+)
+@settings(max_examples=150, deadline=None)
+def test_tokens_ahead_lead_on_but_count_for_nothing(
+    running: Tokens, passages: list[Tokens], ahead: Tokens, depth: int
+) -> None:
+    budget = DraftBudget(depth, depth)
+    known = [*passages, running]
+    expected = [path for _, path in grown(known, (*running, *ahead), budget, 0.0, 2.0)]
+
+    assert paths(propose(running, passages, budget, ahead=ahead)) == expected
 
 
 @given(

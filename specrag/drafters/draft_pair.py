@@ -1,0 +1,80 @@
+"""DraftPair: a draft model beside its target, and what the two have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specrag.drafters.transcript import Translator
+from specrag.drafters.vocabulary import SharedVocabulary
+from specrag.errors import ConfigError
+from specrag.models.devices import DTYPES
+from specrag.models.embedded import ModelSource
+from specrag.models.loader import load_target
+from specrag.models.target import TargetModel
+from specrag.models.tokenizer import Tokenizer
+
+Parts = tuple[TargetModel, Tokenizer]
+"""A model and its tokenizer."""
+
+Load = Callable[[TargetModel], Parts]
+"""Loads a draft model, given its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPair:
+    """A draft model that fits a target.
+
+    Attributes:
+        target: Whose tokens are guessed.
+        tokenizer: The target's.
+        model: The draft model.
+        vocabulary: What both have in common.
+        translator: Encodes the target's text for the draft model; None where nothing differs.
+    """
+
+    target: TargetModel
+    tokenizer: Tokenizer
+    model: TargetModel
+    vocabulary: SharedVocabulary
+    translator: Translator | None
+
+    @classmethod
+    def of(cls, target: TargetModel, tokenizer: Tokenizer, parts: Parts) -> DraftPair:
+        """Matches a draft model with a target.
+
+        Args:
+            target: Whose tokens are guessed.
+            tokenizer: The target's.
+            parts: The draft model and its tokenizer.
+
+        Raises:
+            ConfigError: The model cannot roll back, or the tokenizers have too little in common.
+        """
+        model, model_tokenizer = parts
+        if model.no_speculation:
+            raise ConfigError(
+                f"{model.name!r} cannot draft: {model.no_speculation}",
+                hint="take a draft model with attention layers only, or draft by 'suffix'",
+            )
+        vocabulary = SharedVocabulary(target, tokenizer, model, model_tokenizer)
+        translator = None
+        if not vocabulary.is_identity:
+            translator = Translator(vocabulary, tokenizer, model_tokenizer)
+        return cls(target, tokenizer, model, vocabulary, translator)
+
+
+def load_beside(source: ModelSource, target: TargetModel) -> Parts:
+    """Loads a draft model in the dtype of its target, where models have it, and on its device.
+
+    Args:
+        source: Where the model lies.
+        target: A loaded target.
+
+    Raises:
+        ModelError: It cannot be loaded.
+    """
+    name = str(target.dtype).removeprefix("torch.")
+    dtype = name if name in DTYPES else "auto"  # of a quantized target, say
+    model = load_target(source, source.name, dtype=dtype, device=str(target.device))
+    return model, Tokenizer.load(source)
