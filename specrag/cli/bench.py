@@ -8,10 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from specrag.errors import ConfigError
+from specrag.cli.decoding_options import (
+    Branching,
+    Dtype,
+    NumSpeculativeTokens,
+    Policy,
+    Strict,
+    chosen,
+)
 
 
 def bench(
+    ctx: typer.Context,
     questions: Annotated[
         Path, typer.Argument(help="JSON lines with question_id, category and turns (Spec-Bench).")
     ],
@@ -19,9 +27,15 @@ def bench(
         str, typer.Option(help="Categories to measure, with commas; all by default.")
     ] = "",
     per_category: Annotated[int, typer.Option(min=1, help="Prompts of each category.")] = 10,
-    drafters: Annotated[str, typer.Option(help="Drafters, with commas.")] = "suffix",
+    drafters: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Drafter; repeat it for several.")
+    ] = None,
     model: Annotated[str, typer.Option(help="Target to decode with.")] = "smollm2-135m-instruct",
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    num_speculative_tokens: NumSpeculativeTokens = 15,
+    branching: Branching = 4,
+    policy: Policy = "goodput",
+    strict: Strict = False,
+    dtype: Dtype = "auto",
     max_tokens: Annotated[int, typer.Option(min=2, help="Most tokens of an answer.")] = 128,
     rounds: Annotated[int, typer.Option(min=1, help="Times to decode; the fastest counts.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -29,16 +43,16 @@ def bench(
     """Measures drafters against plain decoding of the same engine, interleaved."""
     from tqdm import tqdm
 
+    from specrag.decoding.budget import SpeculationConfig
     from specrag.decoding.generator import SpeculativeGenerator
     from specrag.evaluation.prompts import load_prompts
     from specrag.evaluation.speed import measure_speed, speed_report
 
-    names = [name for name in drafters.split(",") if name]
-    if not names:
-        raise ConfigError(f"no drafter is named in {drafters!r}", hint="such as --drafters suffix")
+    names = drafters or ["suffix"]
+    config = chosen(SpeculationConfig, ctx.params)
     wanted = [name for name in categories.split(",") if name]
     prompts = load_prompts(questions, wanted, per_category)
-    generator = SpeculativeGenerator.from_pretrained(model, names[0], dtype=dtype)
+    generator = SpeculativeGenerator.from_pretrained(model, names[0], dtype=dtype, config=config)
     with tqdm(total=len(prompts), desc="prompts", disable=None) as bar:
         report = speed_report(
             measure_speed(
@@ -58,14 +72,16 @@ def _table(report: dict[str, Any]) -> str:
     lines = [
         f"{machine['processor']}, {machine['threads']} threads, {machine['cpu_capability']}, "
         f"torch {machine['torch']}",
-        f"{'category':<15}{'drafter':<15}{'prompts':>8}{'tau':>7}{'tok/s':>8}{'speedup':>9}"
-        f"{'+prefill':>10}{'equal':>8}",
+        f"{'category':<16}{'drafter':<16}{'prompts':>8}{'tau':>6}{'drafted':>9}{'accepted':>9}"
+        f"{'off':>6}{'tok/s':>7}{'speedup':>9}{'+prefill':>10}{'equal':>7}",
     ]
     for row in report["results"]:
+        counts = row["speculation"]
         lines.append(
-            f"{row['category']:<15}{row['drafter']:<15}{row['num_prompts']:>8}"
-            f"{row['mean_acceptance_length']:>7.2f}{row['tokens_per_second']:>8.1f}"
-            f"{row['speedup']:>8.2f}x{row['speedup_with_prefill']:>9.2f}x"
-            f"{row['num_equal_to_plain']:>8}"
+            f"{row['category']:<15} {row['drafter']:<15} {row['num_prompts']:>8}"
+            f"{row['mean_acceptance_length']:>6.2f}{counts['num_draft_tokens']:>9}"
+            f"{counts['num_accepted_tokens']:>9}{counts['num_off_passes']:>6}"
+            f"{row['tokens_per_second']:>7.1f}{row['speedup']:>8.2f}x"
+            f"{row['speedup_with_prefill']:>9.2f}x{row['num_equal_to_plain']:>7}"
         )
     return "\n".join(lines)

@@ -9,6 +9,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specrag.cli.arguments import read_text
+from specrag.cli.decoding_options import (
+    Branching,
+    Dtype,
+    FrequencyPenalty,
+    LogitBias,
+    MaxTokens,
+    MinP,
+    MinTokens,
+    NumSpeculativeTokens,
+    Policy,
+    PresencePenalty,
+    RepetitionPenalty,
+    Samples,
+    Seed,
+    Stop,
+    Strict,
+    Temperature,
+    TopK,
+    TopLogprobs,
+    TopP,
+    Verification,
+    chosen,
+    parse_bias,
+)
 from specrag.cli.output import decoding_figures, echo_json, echo_json_line, echo_text
 from specrag.errors import ConfigError
 
@@ -18,6 +42,7 @@ if TYPE_CHECKING:
 
 
 def generate(
+    ctx: typer.Context,
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads standard input.")],
     model: Annotated[
         str, typer.Option(help="Embedded name, hub name, folder or .gguf file.")
@@ -27,24 +52,26 @@ def generate(
         bool, typer.Option("--raw", help="Continue the text instead of answering it.")
     ] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 256,
-    temperature: Annotated[float, typer.Option(help="0 is greedy, higher more random.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Probability mass kept; 1.0 keeps all.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Most probable tokens kept; 0 keeps all.")] = 0,
-    min_p: Annotated[float, typer.Option(help="Least share of the best probability.")] = 0.0,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1.0 discourages repetition.")
-    ] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Seed; a new one by default.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Text that ends the answer.")
-    ] = None,
-    num_speculative_tokens: Annotated[
-        int, typer.Option(help="Drafted tokens a pass; 0 decodes plainly.")
-    ] = 7,
-    dtype: Annotated[
-        str, typer.Option(metavar="auto|float32|bfloat16|float16", help="Precision.")
-    ] = "auto",
+    max_tokens: MaxTokens = 256,
+    min_tokens: MinTokens = 0,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    presence_penalty: PresencePenalty = 0.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    logit_bias: LogitBias = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    n: Samples = 1,
+    top_logprobs: TopLogprobs = 0,
+    num_speculative_tokens: NumSpeculativeTokens = 15,
+    branching: Branching = 4,
+    policy: Policy = "goodput",
+    verification: Verification = "match",
+    strict: Strict = False,
+    dtype: Dtype = "auto",
     stream: Annotated[bool, typer.Option("--stream", help="Show the text as it comes.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON; with --stream, one event a line.")
@@ -57,13 +84,13 @@ def generate(
     from specrag.decoding.sampling import SamplingParams
 
     # Both are checked here, before the seconds that loading takes.
-    speculation = SpeculationConfig(num_speculative_tokens)
-    stops = tuple(stop or ())
-    params = SamplingParams(
-        temperature, top_p, top_k, min_p, repetition_penalty, max_tokens, stops, seed=seed
-    )
+    speculation = chosen(SpeculationConfig, ctx.params)
+    biases = {**ctx.params, "logit_bias": parse_bias(logit_bias), "stop": tuple(stop or ())}
+    params = chosen(SamplingParams, biases)
+    if stream and n > 1:
+        raise ConfigError(f"--stream shows one sample, got --n {n}", hint="leave one of them out")
     generator = SpeculativeGenerator.from_pretrained(
-        model, drafter, dtype=dtype, config=speculation
+        model, drafter, dtype=dtype, config=speculation, prefix_cache_mb=0
     )
     generation = _run(generator, asked, params, _shower(stream, as_json))
     _print(generation, generator, stream, as_json)
@@ -95,6 +122,9 @@ def _run(
     params: SamplingParams,
     show: Callable[[str], None],
 ) -> Generation:
+    if params.n > 1:
+        return generator.generate_batch([prompt], params)[0]
+
     from specrag.decoding.generator import result_of
 
     session = generator.open([generator.request(prompt, params)])
@@ -117,9 +147,18 @@ def _print(
         else:
             echo_json(result)
         return
-    typer.echo("" if stream else generation.text)
+    typer.echo("" if stream else _texts(generation))
+    if generator.target.no_speculation:
+        typer.echo(f"decoded plainly: {generator.target.no_speculation}", err=True)
     figures = decoding_figures(generation.stats, speed, generator.drafter.name)
     typer.echo(f"{len(generation.token_ids)} tokens, {figures}, seed {generation.seed}", err=True)
+
+
+def _texts(generation: Generation) -> str:
+    if not generation.others:
+        return generation.text
+    numbered = enumerate(generation.samples, start=1)
+    return "\n\n".join(f"[{number}] {sample.text}" for number, sample in numbered)
 
 
 def _tokens_per_second(generation: Generation) -> float:
@@ -131,23 +170,30 @@ def _tokens_per_second(generation: Generation) -> float:
 def _to_dict(
     generation: Generation, generator: SpeculativeGenerator, speed: float
 ) -> dict[str, Any]:
-    stats, timings = generation.stats, generation.timings
+    timings = generation.timings
     spent = {**asdict(timings), "decode_ms": timings.decode_ms, "tokens_per_second": speed}
+    samples = [_sample(sample) for sample in generation.samples]
+    return {
+        **samples[0],
+        **({"samples": samples} if generation.others else {}),
+        "usage": {
+            "prompt_tokens": generation.num_prompt_tokens,
+            "completion_tokens": sum(len(sample.token_ids) for sample in generation.samples),
+        },
+        "timings": {name: round(value, 2) for name, value in spent.items()},
+        "model": generator.target.name,
+        "drafter": generator.drafter.name,
+        "no_speculation": generator.target.no_speculation,
+    }
+
+
+def _sample(generation: Generation) -> dict[str, Any]:
     return {
         "text": generation.text,
         "token_ids": generation.token_ids,
         "logprobs": generation.logprobs,
+        "top_logprobs": generation.top_logprobs,
         "finish_reason": generation.finish_reason,
-        "usage": {
-            "prompt_tokens": generation.num_prompt_tokens,
-            "completion_tokens": len(generation.token_ids),
-        },
-        "speculation": {
-            **asdict(stats),
-            "mean_acceptance_length": round(stats.mean_acceptance_length, 4),
-        },
-        "timings": {name: round(value, 2) for name, value in spent.items()},
+        "speculation": generation.stats.to_dict(),
         "seed": generation.seed,
-        "model": generator.target.name,
-        "drafter": generator.drafter.name,
     }

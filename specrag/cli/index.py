@@ -9,14 +9,17 @@ import typer
 
 from specrag.cli.arguments import read_question, show_progress
 from specrag.cli.output import bold, echo_field, echo_json, echo_quote
+from specrag.errors import ConfigError
 
 if TYPE_CHECKING:
+    from specrag.rag.datastore import DatastoreReport
     from specrag.retrieval.build import BuildReport
     from specrag.retrieval.document import ScoredPassage
 
 app = typer.Typer(no_args_is_help=True)
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_DEFAULT_MODEL = "smollm2-135m-instruct"
 _WHICH = "Name of a recipe, recipe file, or folder of documents."
 
 
@@ -26,22 +29,37 @@ def build(
     force: Annotated[
         bool, typer.Option("--force", help="Build even if nothing has changed.")
     ] = False,
+    datastore: Annotated[
+        bool,
+        typer.Option("--datastore", help="Also build what --drafter datastore:NAME drafts from."),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Whose tokens the datastore holds.", show_default=_DEFAULT_MODEL),
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Builds an index, unless it is up to date."""
+    if model is not None and not datastore:
+        raise ConfigError(
+            f"--model {model} says whose tokens a datastore holds, but none is asked for",
+            hint="add --datastore",
+        )
     from specrag.rag.build import build_named
 
     recipe, report = build_named(_source(index), progress=show_progress(), force=force)
     for failure in report.failures:
         typer.echo(f"left out {failure.path}: {failure.reason}", err=True)
+    tokens = _build_datastore(recipe.name, model or _DEFAULT_MODEL, force) if datastore else None
     if as_json:
-        echo_json(_report_dict(recipe.name, report))
+        echo_json(_report_dict(recipe.name, report, tokens))
         return
-    state = f"built in {report.seconds:.1f} s" if report.built else "up to date"
     typer.echo(
         f"{recipe.name}: {report.num_documents} documents, {report.num_passages} passages, "
-        f"version {report.index_version}, {state}"
+        f"version {report.index_version}, {_state(report.built, report.seconds)}"
     )
+    if tokens is not None:
+        _echo_datastore(tokens)
 
 
 @app.command("search")
@@ -89,6 +107,24 @@ def info(
         _echo_description(one)
     if not found:
         typer.echo("no index has been built yet; build one with: specrag index build", err=True)
+
+
+def _build_datastore(index: str, model: str, force: bool) -> DatastoreReport:
+    from specrag.rag.datastore import build_datastore
+
+    return build_datastore(index, model, progress=show_progress(), force=force)
+
+
+def _echo_datastore(report: DatastoreReport) -> None:
+    made = report.manifest
+    typer.echo(
+        f"datastore:{made.source}: {made.num_tokens} tokens of {made.model} in {made.num_texts} "
+        f"texts, {made.num_bytes / 1e6:.1f} MB, {_state(report.built, report.seconds)}"
+    )
+
+
+def _state(built: bool, seconds: float) -> str:
+    return f"built in {seconds:.1f} s" if built else "up to date"
 
 
 def _source(index: str) -> str | Path:
@@ -152,8 +188,10 @@ def _echo_description(index: dict[str, Any]) -> None:
     typer.echo(f"  {'path':<10}{index['path']}")  # not wrapped: it is for copying
 
 
-def _report_dict(name: str, report: BuildReport) -> dict[str, Any]:
-    return {
+def _report_dict(
+    name: str, report: BuildReport, datastore: DatastoreReport | None
+) -> dict[str, Any]:
+    described = {
         "name": name,
         "path": str(report.path.parent),
         "documents": report.num_documents,
@@ -162,6 +200,24 @@ def _report_dict(name: str, report: BuildReport) -> dict[str, Any]:
         "built": report.built,
         "seconds": round(report.seconds, 2),
         "failures": [{"path": str(f.path), "reason": f.reason} for f in report.failures],
+    }
+    if datastore is not None:
+        described["datastore"] = _datastore_dict(datastore)
+    return described
+
+
+def _datastore_dict(report: DatastoreReport) -> dict[str, Any]:
+    made = report.manifest
+    return {
+        "name": f"datastore:{made.source}",
+        "path": str(report.path),
+        "model": made.model,
+        "tokenizer": made.tokenizer,
+        "tokens": made.num_tokens,
+        "texts": made.num_texts,
+        "bytes": made.num_bytes,
+        "built": report.built,
+        "seconds": round(report.seconds, 2),
     }
 
 

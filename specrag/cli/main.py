@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gate": ("specrag.cli.gate:app", "Explain and calibrate the retrieval gate."),
     "serve": ("specrag.cli.serve:serve", "Serve POST /ask over HTTP."),
     "bench": ("specrag.cli.bench:bench", "Measure drafters against plain decoding."),
+    "advise": ("specrag.cli.advise:advise", "Say whether speculation pays, and what to use."),
     "models": ("specrag.cli.models:app", "List and fetch the embedded models."),
 }
 

@@ -104,10 +104,11 @@ def decoding_figures(stats: DecodingStats, tokens_per_second: float, drafter: st
         tokens_per_second: Of its decoding.
         drafter: Name of the drafter.
     """
+    off = f", speculation off for {stats.num_off_passes} passes" if stats.num_off_passes else ""
     return (
         f"{tokens_per_second:.1f} tokens/s, mean acceptance length "
         f"{stats.mean_acceptance_length:.2f}, {stats.num_accepted_tokens} of "
-        f"{stats.num_draft_tokens} drafted tokens accepted (drafter {drafter})"
+        f"{stats.num_draft_tokens} drafted tokens accepted (drafter {drafter}){off}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from specrag.decoding.costs import costs_of
 from specrag.decoding.drafter import named_drafter
 from specrag.decoding.generator import Generation, SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
@@ -151,6 +152,7 @@ def _figures(measured: Measurement, plain: Measurement) -> dict[str, Any]:
         "num_equal_to_plain": measured.num_equal,
         "mean_acceptance_length": round(measured.stats.mean_acceptance_length, 3),
         "num_accepted_tokens_per_pos": measured.stats.num_accepted_tokens_per_pos,
+        "speculation": measured.stats.to_dict(),
         "tokens_per_second": round(measured.tokens_per_second, 2),
         "speedup": round(measured.tokens_per_second / plain.tokens_per_second, 3),
         "speedup_median_of_prompts": round(statistics.median(ratios), 3) if ratios else None,
@@ -159,13 +161,12 @@ def _figures(measured: Measurement, plain: Measurement) -> dict[str, Any]:
 
 
 def _arm(generator: SpeculativeGenerator, name: str) -> SpeculativeGenerator:
-    return SpeculativeGenerator(
-        generator.target,
-        generator.tokenizer,
-        named_drafter(name),
-        generator.config,
-        generator.costs,
-    )
+    """Nothing is kept between requests: the second arm would find the prompts of the first."""
+    drafter = named_drafter(name)
+    target, tokenizer, costs = generator.target, generator.tokenizer, generator.costs
+    if costs is not None:
+        costs = costs_of(target, tokenizer, drafter)
+    return SpeculativeGenerator(target, tokenizer, drafter, generator.config, costs)
 
 
 def _decode(arm: SpeculativeGenerator, prompt: BenchPrompt, params: SamplingParams) -> Generation:

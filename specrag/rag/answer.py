@@ -73,7 +73,7 @@ class Answer:
         index: Name of the index, empty without one.
         index_version: Its version, empty without one.
         request_id: Unique to this answer.
-        finish_reason: ``stop`` or ``length``.
+        finish_reason: ``stop``, ``length`` or ``cancelled``.
     """
 
     text: str
@@ -92,23 +92,12 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the JSON shape that the command line and the server print."""
-        counters = self.speculation
-        figures = {
-            "num_drafts": counters.num_drafts,
-            "num_draft_tokens": counters.num_draft_tokens,
-            "num_accepted_tokens": counters.num_accepted_tokens,
-        }
         return {
             "answer": self.text,
             "citations": [citation.to_dict() for citation in self.citations],
             "gate": self.gate.to_dict(),
             "usage": asdict(self.usage),
-            "speculation": {
-                **figures,
-                "num_accepted_tokens_per_pos": list(counters.num_accepted_tokens_per_pos),
-                "mean_acceptance_length": round(counters.mean_acceptance_length, 4),
-                "drafters": {self.drafter: figures},
-            },
+            "speculation": self.speculation.to_dict(),
             "timings": {name: round(value, 2) for name, value in asdict(self.timings).items()},
             "finish_reason": self.finish_reason,
             "model": self.model,

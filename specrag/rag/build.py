@@ -68,9 +68,7 @@ class SpecRAG(Pipeline):
         settings = config or PipelineConfig()
         # What costs nothing to check comes before what costs seconds to load.
         params = sampling_params(settings)
-        speculation = SpeculationConfig(
-            settings.drafter.num_speculative_tokens, branching=settings.drafter.branching
-        )
+        speculation = speculation_config(settings)
         guesser = named_drafter(drafter) if isinstance(drafter, str) else drafter
         retriever = (
             index if index is None or isinstance(index, Retriever) else open_named(index, progress)
@@ -137,6 +135,7 @@ class SpecRAG(Pipeline):
         return {
             "target": self.generator.target.fingerprint,
             "drafter": self.generator.drafter.name,
+            "speculation": repr(self.generator.config),
             "prompt": self.prompts.fingerprint,
             "draft_tokens": str(self.draft_tokens),
             "index": self.retriever.fingerprint if self.retriever else "",
@@ -253,6 +252,25 @@ def open_named(index: str | Path, progress: bool = False) -> Retriever:
         raise IndexFormatError(error.message, hint=f"build it again: {command}") from error
 
 
+def speculation_config(config: PipelineConfig) -> SpeculationConfig:
+    """Returns how a pipeline speculates.
+
+    Args:
+        config: The pipeline's definition.
+
+    Raises:
+        ConfigError: A value is not allowed.
+    """
+    drafter = config.drafter
+    return SpeculationConfig(
+        drafter.num_speculative_tokens,
+        branching=drafter.branching,
+        policy=drafter.policy,
+        min_acceptance=drafter.min_acceptance,
+        strict=drafter.strict,
+    )
+
+
 def sampling_params(config: PipelineConfig) -> SamplingParams:
     """Returns the sampling parameters of a pipeline.
 
@@ -293,7 +311,12 @@ def _generator(
 ) -> SpeculativeGenerator:
     if isinstance(target, str):
         return SpeculativeGenerator.from_pretrained(
-            target, drafter, dtype=config.dtype, device=config.device, config=speculation
+            target,
+            drafter,
+            dtype=config.dtype,
+            device=config.device,
+            config=speculation,
+            prefix_cache_mb=config.prefix_cache_mb,
         )
     if tokenizer is None:
         raise ConfigError("a loaded target needs its tokenizer", hint="pass tokenizer=...")

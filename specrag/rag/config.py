@@ -23,11 +23,14 @@ class TargetConfig:
         model: An embedded name, a hub name, a local folder or a ``.gguf`` path.
         dtype: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
         device: ``auto`` or a torch device.
+        prefix_cache_mb: Most memory, in MiB, for prompts that begin as earlier ones did. With 0
+            an answer does not depend on earlier questions, not even in rounding.
     """
 
     model: str = "smollm2-135m-instruct"
     dtype: str = "auto"
     device: str = "auto"
+    prefix_cache_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,20 @@ class DrafterConfig:
     """The drafter and how much it may propose.
 
     Attributes:
-        name: A registered drafter; ``none`` decodes plainly.
+        name: A drafter's name or a combination; ``none`` decodes plainly.
         num_speculative_tokens: Most drafted tokens a pass.
         branching: Most children of a node of the draft tree.
+        policy: ``goodput``, ``recent_acceptance`` or ``fixed``: how much is drafted.
+        min_acceptance: Acceptance below which speculation pauses; 0 never pauses it.
+        strict: Whether the output is plain decoding's bit for bit in any precision.
     """
 
     name: str = "suffix"
-    num_speculative_tokens: int = 7
+    num_speculative_tokens: int = 15
     branching: int = 4
+    policy: str = "goodput"
+    min_acceptance: float = 0.4
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,19 +91,29 @@ class UsageShape(_Shape):
 
 
 class DraftingShape(_Shape):
-    """Counters of one drafter."""
+    """Counters of one drafter, or of one kind of text."""
 
+    num_passes: int
     num_drafts: int
     num_draft_tokens: int
     num_accepted_tokens: int
 
 
 class SpeculationShape(DraftingShape):
-    """Counters of all drafters together, and by drafter."""
+    """Counters of all drafters together, and by drafter and kind of text."""
 
     num_accepted_tokens_per_pos: list[int]
-    mean_acceptance_length: float
+    num_tokens: int
+    num_cached_tokens: int
+    num_unsent_tokens: int
+    num_switched_off: int
+    num_off_passes: int
+    num_probes: int
+    num_ahead_drafts: int
+    num_ahead_kept: int
     drafters: dict[str, DraftingShape]
+    domains: dict[str, DraftingShape]
+    mean_acceptance_length: float
 
 
 class TimingsShape(_Shape):
@@ -128,7 +138,7 @@ class AskResponse(_Shape):
     usage: UsageShape
     speculation: SpeculationShape
     timings: TimingsShape
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "cancelled"]
     model: str
     pipeline: str
     index: str

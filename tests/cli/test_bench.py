@@ -2,20 +2,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from specrag.cli.main import build_app
+from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 
 
 @pytest.fixture
 def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def tiny(model: str, drafter: str, *, dtype: str) -> SpeculativeGenerator:
+    def tiny(
+        model: str, drafter: str, *, dtype: str, config: SpeculationConfig
+    ) -> SpeculativeGenerator:
         assert (model, dtype) == ("smollm2-135m-instruct", "auto")
-        return SpeculativeGenerator(tiny_target(), tiny_tokenizer(), drafter)
+        return SpeculativeGenerator(tiny_target(), tiny_tokenizer(), drafter, config)
 
     monkeypatch.setattr(SpeculativeGenerator, "from_pretrained", tiny)
     path = tmp_path / "question.jsonl"
@@ -42,7 +46,33 @@ def test_bench_prints_a_table(questions: Path) -> None:
     ]
 
 
-def test_bench_refuses_an_empty_list_of_drafters(questions: Path) -> None:
-    args = ["bench", str(questions), "--drafters", ","]
+def test_several_drafters_are_measured_side_by_side(questions: Path) -> None:
+    words = ["--drafters", "suffix", "--drafters", "prompt_lookup", "--json"]
+    args = ["bench", str(questions), "--max-tokens", "8", *words]
+    rows = json.loads(CliRunner().invoke(build_app(args), args).stdout)["results"]
+    assert [row["drafter"] for row in rows] == ["none", "suffix", "prompt_lookup"]
+
+
+@pytest.mark.parametrize(
+    ("words", "counter"), [(["--policy", "fixed"], "policy"), (["--strict"], "strict")]
+)
+def test_how_much_to_speculate_is_passed_on(
+    words: list[str], counter: str, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[SpeculationConfig] = []
+    make = SpeculationConfig
+
+    def recording(*args: Any, **options: Any) -> SpeculationConfig:
+        taken.append(make(*args, **options))
+        return taken[-1]
+
+    monkeypatch.setattr("specrag.decoding.budget.SpeculationConfig", recording)
+    args = ["bench", str(questions), "--max-tokens", "4", *words]
+    assert CliRunner().invoke(build_app(args), args).exit_code == 0
+    assert getattr(taken[0], counter) != getattr(make(), counter)
+
+
+def test_an_unknown_policy_is_refused(questions: Path) -> None:
+    args = ["bench", str(questions), "--policy", "god"]
     result = CliRunner().invoke(build_app(args), args)
-    assert "no drafter is named" in str(result.exception)
+    assert "unknown policy 'god'" in str(result.exception)

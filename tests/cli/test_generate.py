@@ -38,8 +38,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
     toy = Loaded(SpeculativeGenerator(tiny_target(vocab_size=96), tiny_tokenizer(96), "suffix"))
 
     def from_pretrained(
-        target: str, drafter: str, *, dtype: str, config: SpeculationConfig
+        target: str, drafter: str, *, dtype: str, config: SpeculationConfig, prefix_cache_mb: int
     ) -> SpeculativeGenerator:
+        assert prefix_cache_mb == 0  # one request, nothing to share
         toy.calls.append((target, drafter, dtype, config))
         return toy.generator
 
@@ -108,6 +109,20 @@ def test_the_text_is_on_stdout_and_the_figures_on_stderr(run: Run, loaded: Loade
     assert f"{accepted} (drafter suffix), seed " in figures
 
 
+def test_several_samples_are_numbered_and_all_in_the_json(run: Run, loaded: Loaded) -> None:
+    params = SamplingParams(temperature=0.8, seed=3, max_tokens=20, n=3)
+    expected = made(loaded, chat(PROMPT), params)
+    texts = [sample.text for sample in expected.samples]
+    assert run(PROMPT, *SAMPLED, "--n", "3")[0] == (
+        f"[1] {texts[0]}\n\n[2] {texts[1]}\n\n[3] {texts[2]}\n"
+    )
+    printed = json.loads(run(PROMPT, *SAMPLED, "--n", "3", "--json")[0])
+    assert [sample["text"] for sample in printed["samples"]] == texts
+    assert printed["text"] == texts[0]
+    tokens = sum(len(sample.token_ids) for sample in expected.samples)
+    assert printed["usage"]["completion_tokens"] == tokens
+
+
 def test_streamed_text_is_the_same(run: Run) -> None:
     assert run(PROMPT, *SAMPLED, "--stream")[0] == run(PROMPT, *SAMPLED)[0]
 
@@ -143,10 +158,16 @@ def test_the_prompt_is_a_chat_unless_it_is_raw(
 
 def test_the_parts_and_the_speculation_are_passed_on(run: Run, loaded: Loaded) -> None:
     words = ["--model", "m", "--drafter", "none", "--dtype", "float32"]
+    words += ["--branching", "2", "--policy", "fixed", "--verification", "rejection", "--strict"]
     run(PROMPT, *words, "--num-speculative-tokens", "3", "--max-tokens", "2")
     run(PROMPT, "--max-tokens", "2")
     assert loaded.calls == [
-        ("m", "none", "float32", SpeculationConfig(3)),
+        (
+            *("m", "none", "float32"),
+            SpeculationConfig(
+                3, branching=2, policy="fixed", verification="rejection", strict=True
+            ),
+        ),
         ("smollm2-135m-instruct", "suffix", "auto", SpeculationConfig()),
     ]
 
@@ -164,10 +185,20 @@ def test_every_sampling_option_is_passed_on(
     monkeypatch.setattr(loaded.generator, "request", recording)
     words = ["--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--min-p", "0.1"]
     words += ["--repetition-penalty", "1.2", "--seed", "4", "--max-tokens", "3"]
+    words += ["--presence-penalty", "0.3", "--frequency-penalty", "-0.2", "--min-tokens", "2"]
+    words += ["--logit-bias", "7=-1.5", "--logit-bias", "9=2", "--top-logprobs", "3"]
     run(PROMPT, *words, "--stop", "x", "--stop", "yz")
     run(PROMPT, "--max-tokens", "3")
     assert taken == [
-        SamplingParams(0.5, 0.9, 7, 0.1, 1.2, 3, ("x", "yz"), seed=4),
+        SamplingParams(
+            *(0.5, 0.9, 7, 0.1, 1.2, 3, ("x", "yz")),
+            seed=4,
+            presence_penalty=0.3,
+            frequency_penalty=-0.2,
+            min_tokens=2,
+            logit_bias={7: -1.5, 9: 2.0},
+            top_logprobs=3,
+        ),
         SamplingParams(max_tokens=3),
     ]
 
@@ -180,6 +211,12 @@ def test_every_sampling_option_is_passed_on(
         (["--top-p", "0"], "top_p must be above 0"),
         (["--max-tokens", "0"], "max_tokens must be 1 or more"),
         (["--stop", ""], "stop must be texts that are not empty"),
+        (["--min-tokens", "9", "--max-tokens", "8"], "min_tokens must be from 0 to max_tokens"),
+        (["--logit-bias", "x=1"], "--logit-bias needs a token id and a number, got 'x=1'"),
+        (["--n", "0"], "n must be 1 or more"),
+        (["--n", "2", "--stream"], "--stream shows one sample, got --n 2"),
+        (["--policy", "godput"], "unknown policy 'godput'; did you mean 'goodput'?"),
+        (["--verification", "x"], "unknown verification 'x'; allowed: match, rejection"),
         (["--num-speculative-tokens", "-1"], "num_speculative_tokens must be at least 0"),
     ],
 )

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from specrag.cli.index import _DEFAULT_MODEL
 from specrag.cli.main import build_app
-from specrag.errors import ConfigError, IndexFormatError, InputError
+from specrag.drafters.datastore import DatastoreDrafter
+from specrag.errors import ConfigError, IndexFormatError, InputError, ModelError
+from specrag.models.embedded import DEFAULT_TARGET
+from specrag.models.tiny import tiny_tokenizer
 from specrag.rag import build as building
 from specrag.retrieval.encoder import Encoder, HashingEncoder
 
@@ -108,6 +112,57 @@ def test_build_names_the_files_left_out(
         assert errors == f"left out {failure['path']}: {failure['reason']}\n"
 
 
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A folder with the tokenizer of the toy model."""
+    tiny_tokenizer().backend.save_pretrained(tmp_path / "toy")
+    write(tmp_path / "toy/config.json", "{}")
+    return str(tmp_path / "toy")
+
+
+def test_build_can_make_a_datastore_too(run: Run, workplace: tuple[Path, Path], model: str) -> None:
+    report = build(run, "manuals", "--datastore", "--model", model)
+    made = report.pop("datastore")
+    fingerprint = tiny_tokenizer().vocabulary_fingerprint
+    folder = workplace[1] / "datastores" / "manuals" / fingerprint
+    assert made.pop("seconds") >= 0
+    assert made == {
+        "name": "datastore:manuals",
+        "path": str(folder),
+        "model": "toy",
+        "tokenizer": fingerprint,
+        "tokens": 64,
+        "texts": 2,
+        "bytes": sum(path.stat().st_size for path in folder.glob("*.bin")),
+        "built": True,
+    }
+    assert not build(run, "manuals", "--datastore", "--model", model)["datastore"]["built"]
+    forced = build(run, "manuals", "--datastore", "--model", model, "--force")
+    assert (forced["built"], forced["datastore"]["built"]) == (True, True)
+    assert "datastore" not in build(run, "manuals")
+
+
+def test_build_says_what_the_datastore_holds(run: Run, model: str) -> None:
+    lines = run("build", "manuals", "--datastore", "--model", model)[0].splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith("datastore:manuals: 64 tokens of toy in 2 texts, 0.0 MB, built in ")
+    again = run("build", "manuals", "--datastore", "--model", model)[0].splitlines()
+    assert again[1].endswith(", up to date")
+
+
+def test_a_datastore_of_a_folder_is_named_after_its_index(
+    run: Run, workplace: tuple[Path, Path], model: str
+) -> None:
+    write(workplace[0] / "notes/a.txt", "A note.")
+    report = build(run, "notes", "--datastore", "--model", model)
+    assert report["datastore"]["name"] == f"datastore:{report['name']}"
+    assert DatastoreDrafter.named(report["name"]).name == "datastore"
+
+
+def test_the_default_model_is_the_default_target() -> None:
+    assert _DEFAULT_MODEL == DEFAULT_TARGET
+
+
 def test_search_shows_the_passages_best_first(run: Run) -> None:
     lines = run("search", "manuals", "Where is the pump?")[0].splitlines()
     assert lines[0].startswith("[1] pump.md, characters 0-26, score 0.")
@@ -137,6 +192,8 @@ def test_search_builds_what_is_missing_and_prints_json(run: Run) -> None:
         (["build", "manual"], ConfigError, "did you mean 'manuals'?"),
         (["build", "no/such"], ConfigError, "there is no folder or file 'no/such'"),
         (["build", "no.toml"], ConfigError, "cannot read the recipe 'no.toml'"),
+        (["build", "manuals", "--model", "x"], ConfigError, "--model x says whose tokens"),
+        (["build", "manuals", "--datastore", "--model", "./no"], ModelError, "no model at './no'"),
         (["search", "manual", "x"], ConfigError, "did you mean 'manuals'?"),
         (["search", "manuals", " "], InputError, "the question is blank"),
         (["info", "manual"], ConfigError, "did you mean 'manuals'?"),

@@ -122,6 +122,7 @@ def wrong_values(kind: object) -> list[str]:
         "str": ["1", "true", '["x"]'],
         "int": ['"1"', "true", "1.0", "[1]", "1979-05-27"],
         "float": ['"1"', "true", "[1.0]"],
+        "bool": ['"true"', "1", "[true]"],
     }
     return by_kind[str(kind)]
 
