@@ -17,6 +17,8 @@ TESTED = {
     "answer_with_citations",
     "custom_drafter",
     "generate",
+    "join_rows",
+    "mix_drafters",
     "serve_and_query",
     "stream",
 }
@@ -55,6 +57,39 @@ def test_custom_drafter_changes_the_passes_and_not_the_text(tmp_path: Path) -> N
     assert int(found[1]) == 47  # 48 tokens, the first of them from the prompt's pass
     assert int(found[2]) < int(found[1])
     assert list(tmp_path.iterdir()) == []  # the toy model needs no home
+
+
+def test_mix_drafters_counts_what_each_of_them_brought(tmp_path: Path) -> None:
+    output = run("mix_drafters", SPECRAG_HOME=str(tmp_path))
+    assert "equal to plain decoding: True" in output
+    found = re.search(r"(\d+) passes plainly, (\d+) with suffix\+small", output)
+    assert found, output
+    assert int(found[1]) == 63  # 64 tokens, the first of them from the prompt's pass
+    saved = int(found[1]) - int(found[2])
+    lines = re.findall(r"^(\w+): (\d+) of (\d+) tokens accepted, in \d+ drafts$", output, re.M)
+    accepted = {name: int(count) for name, count, _ in lines}
+    assert sorted(accepted) == ["small", "suffix"]
+    assert all(int(count) <= int(drafted) for _, count, drafted in lines)
+    # A token that both proposed counts for both.
+    assert max(accepted.values()) <= saved <= sum(accepted.values())
+    assert min(accepted.values()) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_join_rows_join_and_leave_a_running_batch(tmp_path: Path) -> None:
+    output = run("join_rows", SPECRAG_HOME=str(tmp_path))
+    ends = re.findall(r"^row (\d): (\d+) tokens, (\w+)$", output, re.MULTILINE)
+    assert [(row, reason) for row, _, reason in ends] == [
+        ("0", "length"),
+        ("1", "length"),
+        ("2", "cancelled"),
+    ]
+    assert [int(count) for _, count, _ in ends[:2]] == [40, 12]
+    assert 0 < int(ends[2][1]) < 40
+    rounds = dict(re.findall(r"^row (\d) ended in round (\d+): length$", output, re.MULTILINE))
+    assert int(rounds["1"]) < int(rounds["0"])
+    assert "the late row is as if alone: True" in output
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.embedded

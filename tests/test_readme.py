@@ -19,12 +19,21 @@ import typer
 from typer.testing import CliRunner
 
 from specrag.cli.main import COMMANDS, build_app
+from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.sampling import SamplingParams
+from specrag.decoding.stats import DecodingStats
+from specrag.drafters.catalog import describe
 from specrag.gate.calibration import FEATURES
 from specrag.gate.policy import GateDecision
 from specrag.rag.config import PipelineConfig
 from specrag.retrieval.recipe import IndexRecipe, load_recipe
-from specrag.server.schemas import AskRequest, AskResponse, HealthResponse, TimingsShape
+from specrag.server.schemas import (
+    AskRequest,
+    AskResponse,
+    HealthResponse,
+    SpeculationShape,
+    TimingsShape,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 HANDBOOK = "indexes/handbook/corpus"
@@ -223,7 +232,10 @@ def _fields(kind: type[Any]) -> set[str]:
         (f"{HANDBOOK}/gate.md", {*_fields(GateDecision), *FEATURES}),
         (f"{HANDBOOK}/python-api.md", set(AskResponse.model_fields)),
         (f"{HANDBOOK}/rest.md", {*AskRequest.model_fields, *HealthResponse.model_fields}),
-        (f"{HANDBOOK}/rest.md", set(TimingsShape.model_fields)),
+        (f"{HANDBOOK}/rest.md", {*TimingsShape.model_fields, *SpeculationShape.model_fields}),
+        (f"{HANDBOOK}/python-api.md", _fields(DecodingStats)),
+        (f"{HANDBOOK}/draft-length.md", _fields(SpeculationConfig)),
+        (f"{HANDBOOK}/drafters.md", {name for name, _ in describe()}),
     ],
 )
 def test_a_page_names_every_key(name: str, wanted: set[str]) -> None:

@@ -38,9 +38,9 @@ def costs_of(target: TargetModel, tokenizer: Tokenizer, drafter: Drafter) -> Pas
         return None
     costs = known_costs(target)
     drafter.bind(target, tokenizer, costs)
-    if drafter.model is None:
-        return costs  # looking a draft up takes microseconds
-    return replace(costs, draft_level=known_draft_level(target, drafter.model))
+    # A drafter without a model looks its drafts up in microseconds: nothing to count.
+    levels = [known_draft_level(target, model) for model in drafter.models]
+    return replace(costs, draft_level=sum(levels))
 
 
 def known_costs(target: TargetModel) -> PassCosts:

@@ -149,13 +149,13 @@ class Drafter(ABC):
         name: The registry name, used in statistics.
         feature_layers: Target layers whose hidden states it needs; most need none.
         device: Type of the device that it computes on, such as ``cpu`` or ``cuda``.
-        model: The model that it runs once for each level of a draft, known once it is bound;
-            None for drafters that only look something up.
+        models: The models that it runs once for each level of a draft, known once it is bound;
+            none for drafters that only look something up.
     """
 
     name: str
     device: str = "cpu"
-    model: TargetModel | None = None
+    models: tuple[TargetModel, ...] = ()
     feature_layers: tuple[int, ...] = ()
 
     def bind(  # noqa: B027 - a hook that most drafters need not fill

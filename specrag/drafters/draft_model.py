@@ -56,7 +56,7 @@ class DraftModelDrafter(Drafter):
         options: DraftOptions | None,
     ) -> None:
         self.name = name if drafter is None else f"{drafter.name}>{name}"
-        self.model = None
+        self.models = ()
         self.drafter = drafter
         self.options = options or DraftOptions()
         self._load = load
@@ -122,8 +122,8 @@ class DraftModelDrafter(Drafter):
             return
         self._parts = self._parts or self._load(target)
         self._pair = DraftPair.of(target, tokenizer, self._parts)
-        self.model = self._pair.model
-        self.device = self.model.device.type
+        self.models = (self._pair.model,)
+        self.device = self._pair.model.device.type
 
     def open(self, contexts: Sequence[DraftContext]) -> DraftModelSession:
         """Starts drafting for a batch; the prompts are read when a draft is first asked for.

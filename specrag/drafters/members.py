@@ -29,6 +29,16 @@ class Members:
         needed = [layer for drafter in self.drafters for layer in drafter.feature_layers]
         return tuple(dict.fromkeys(needed))
 
+    @property
+    def models(self) -> tuple[TargetModel, ...]:
+        """Models that a level of all their drafts takes; known when they are bound."""
+        return tuple(model for drafter in self.drafters for model in drafter.models)
+
+    @property
+    def device(self) -> str:
+        """Where the models of their drafts compute, the processor without one."""
+        return next((model.device.type for model in self.models), "cpu")
+
     def bind(self, target: TargetModel, tokenizer: Tokenizer, costs: PassCosts | None) -> None:
         """Binds each of them.
 

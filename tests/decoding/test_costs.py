@@ -105,7 +105,7 @@ def test_costs_know_the_model_that_a_drafter_runs_once_it_is_bound(
 ) -> None:
     class WithModel(SilentDrafter):
         def bind(self, target: TargetModel, *rest: object) -> None:
-            self.model = tiny_target(seed=1)
+            self.models = (tiny_target(seed=1),)
 
     monkeypatch.setattr(costs_module, "measure_costs", lambda target: COSTS)
     monkeypatch.setattr(costs_module, "_fastest", lambda actions: [0.02, 0.01])

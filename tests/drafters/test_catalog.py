@@ -111,7 +111,7 @@ def test_a_named_model_is_found_at_once_and_loaded_later(tmp_path: Path) -> None
     made = make_drafter(f"suffix>draft:{tmp_path}")
 
     assert isinstance(made, DraftModelDrafter)
-    assert made.model is None
+    assert made.models == ()
     assert made.name == f"suffix>draft:{tmp_path}"
     assert isinstance(made.drafter, SuffixDrafter)
 
