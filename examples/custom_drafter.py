@@ -11,6 +11,7 @@ from specrag import SamplingParams, SpeculativeGenerator
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.decoding.tree import DraftTree
+from specrag.drafters.rows import RowwiseSession
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 
 
@@ -23,23 +24,19 @@ class BoilerplateDrafter(Drafter):
         self.texts = [list(text) for text in texts]
 
     def open(self, contexts: Sequence[DraftContext]) -> DraftSession:
-        """Starts a session that follows each row of the batch."""
-        return _Session(self.texts, [list(context.prompt_ids) for context in contexts])
+        """Starts a session that follows each row of the batch; rows may join it later."""
+        return RowwiseSession(lambda context: _Row(self.texts, context.prompt_ids), contexts)
 
 
-class _Session(DraftSession):
-    def __init__(self, texts: list[list[int]], rows: list[list[int]]) -> None:
-        self.texts, self.rows = texts, rows
+class _Row:
+    def __init__(self, texts: list[list[int]], prompt_ids: Sequence[int]) -> None:
+        self.texts, self.end = texts, list(prompt_ids[-2:])
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
-        self.rows[row].extend(token_ids)
+    def append(self, token: int) -> None:
+        self.end = [*self.end, token][-2:]
 
-    def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
-        return [
-            self._tree(self.rows[row][-2:], most) for row, most in zip(rows, budget, strict=True)
-        ]
-
-    def _tree(self, end: list[int], budget: DraftBudget) -> DraftTree:
+    def propose_after(self, budget: DraftBudget, ahead: Sequence[int]) -> DraftTree:
+        end = [*self.end, *ahead][-2:]  # as if the tokens ahead had been emitted already
         places = ((text, i + 2) for text in self.texts for i in range(len(text) - 2))
         tree = DraftTree.from_paths(text[i:] for text, i in places if text[i - 2 : i] == end)
         return tree.truncated(budget.num_speculative_tokens, budget.max_depth)

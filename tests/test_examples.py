@@ -61,18 +61,21 @@ def test_custom_drafter_changes_the_passes_and_not_the_text(tmp_path: Path) -> N
 
 def test_mix_drafters_counts_what_each_of_them_brought(tmp_path: Path) -> None:
     output = run("mix_drafters", SPECRAG_HOME=str(tmp_path))
-    assert "equal to plain decoding: True" in output
-    found = re.search(r"(\d+) passes plainly, (\d+) with suffix\+small", output)
-    assert found, output
-    assert int(found[1]) == 63  # 64 tokens, the first of them from the prompt's pass
-    saved = int(found[1]) - int(found[2])
-    lines = re.findall(r"^(\w+): (\d+) of (\d+) tokens accepted, in \d+ drafts$", output, re.M)
-    accepted = {name: int(count) for name, count, _ in lines}
-    assert sorted(accepted) == ["small", "suffix"]
-    assert all(int(count) <= int(drafted) for _, count, drafted in lines)
-    # A token that both proposed counts for both.
-    assert max(accepted.values()) <= saved <= sum(accepted.values())
-    assert min(accepted.values()) > 0
+    plain, *mixed = re.findall(r"^(\S+): (\d+) passes", output, re.MULTILINE)
+    assert plain == ("none", "63")  # 64 tokens, the first of them from the prompt's pass
+    assert [name for name, _ in mixed] == ["suffix+prompt_lookup", "selector"]
+    assert output.count("equal to plain decoding: True") == 2
+    parts = output.split("\n\n")[1:]
+    for (_, passes), part in zip(mixed, parts, strict=True):
+        pattern = r"^  (drafter|kind of text) (\S+): (\d+) of (\d+) tokens accepted"
+        lines = re.findall(pattern, part, re.MULTILINE)
+        accepted = [int(count) for kind, _, count, _ in lines if kind == "drafter"]
+        assert len(accepted) == 2
+        assert all(int(count) <= int(drafted) for *_, count, drafted in lines)
+        # A token that both proposed counts for both.
+        assert max(accepted) <= 63 - int(passes) <= sum(accepted)
+        assert int(passes) < 63
+    assert "kind of text text: " in parts[1]
     assert list(tmp_path.iterdir()) == []
 
 

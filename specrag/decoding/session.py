@@ -26,8 +26,11 @@ from specrag.models.prefix_cache import PrefixCache
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 
-_STRICT_SLOTS = 64
-"""Wider than what any kernel was seen to group."""
+_STRICT_SLOTS = 512
+"""The slots that torch's attention on a CPU takes at a time: a block that is always whole.
+
+With 64 the bits of models with heads of 64 and 128 dimensions changed with the length of the text.
+"""
 
 
 class DecodingSession:

@@ -35,8 +35,8 @@ class DatastoreDrafter(Drafter):
     """Copies what followed the longest ending of the text that occurs in a datastore of tokens.
 
     The datastore is built once from any corpus, such as the documents of an index, and mapped
-    into memory; a lookup takes microseconds. Prompt and output are only looked up, not copied
-    from: the suffix drafter does that, and both may draft together.
+    into memory; a lookup takes tens of microseconds. Prompt and output are only looked up, not
+    copied from: the suffix drafter does that, and both may draft together.
 
     What followed the occurrences (of many, a sample at even distances) becomes a tree, the
     likeliest paths first. After a match of L tokens, a token that followed c of its n occurrences

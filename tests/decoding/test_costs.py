@@ -114,11 +114,7 @@ def test_costs_know_the_model_that_a_drafter_runs_once_it_is_bound(
     assert costs_of(target, tokenizer, SilentDrafter()) == COSTS
     found = costs_of(target, tokenizer, WithModel())
     assert found is not None
-    assert (found.num_nodes, found.relative, found.draft_level) == (
-        COSTS.num_nodes,
-        COSTS.relative,
-        0.5,
-    )
+    assert found == PassCosts(COSTS.num_nodes, COSTS.relative, 0.5)
 
 
 def test_nothing_is_measured_where_nothing_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
