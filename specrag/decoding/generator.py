@@ -11,6 +11,7 @@ from transformers.generation.logits_process import LogitsProcessor
 from specrag.decoding.budget import PassCosts, SpeculationConfig
 from specrag.decoding.costs import costs_of
 from specrag.decoding.drafter import Drafter, named_drafter
+from specrag.decoding.noise import derived_seed
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.session import DecodingSession
@@ -25,8 +26,6 @@ from specrag.models.tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[Message] | Sequence[int]
 """Text to continue as it stands, a conversation, or token ids."""
-
-_SEED_STEP = 0x9E3779B9  # between the samples of a prompt; users rather count seeds up by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +257,7 @@ class SpeculativeGenerator:
         return [
             replace(
                 first,
-                params=replace(wanted, seed=None if seed is None else seed + number * _SEED_STEP),
+                params=replace(wanted, seed=None if seed is None else derived_seed(seed, number)),
             )
             for number in range(wanted.n)
         ]

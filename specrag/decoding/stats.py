@@ -14,7 +14,8 @@ class DraftCounters:
     """Counters of one drafter, or of one kind of text.
 
     Attributes:
-        num_passes: Passes of the target that it was asked for.
+        num_passes: Passes it had a part in: for a drafter those that verified a draft of it, for
+            a kind of text all of them.
         num_drafts: Passes that verified a draft of it.
         num_draft_tokens: Tokens it drafted.
         num_accepted_tokens: Those that were emitted.

@@ -34,7 +34,8 @@ class Calibration:
     """A fitted logistic model of "the closed-book answer is good", and two thresholds on it.
 
     Attributes:
-        fitted_on: Name to fingerprint of each part: target, drafter, prompt, draft_tokens, index.
+        fitted_on: Name to fingerprint of each part: target, drafter, speculation, prompt,
+            draft_tokens, index.
         features: Names of the signals.
         mean: Of each feature.
         scale: Standard deviation of each feature.
