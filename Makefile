@@ -33,8 +33,9 @@ serve: models
 models: $(VENV)/.installed
 	@$(BIN)/specrag models pull >/dev/null
 
+# One process a core, one thread each: threads would only wait for each other.
 test: $(VENV)/.installed-dev models lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 # Minutes to half an hour: the embedded target against transformers, the handbook's questions.
 # Spec-Bench questions are read from the folder that SPECRAG_DATA names.

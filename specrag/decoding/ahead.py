@@ -9,7 +9,7 @@ import torch
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftSession
-from specrag.decoding.tree import ROOT, DraftTree
+from specrag.decoding.tree import ROOT, DraftTree, likeliest_chain
 
 
 class AheadDrafting:
@@ -44,7 +44,7 @@ class AheadDrafting:
         for row, budget, tree in zip(rows, budgets, trees, strict=True):
             nodes, depth = budget.num_speculative_tokens, budget.max_depth
             if nodes and depth:  # a row that may not draft now hardly may in the next round
-                self._paths[row] = likeliest_path(tree)
+                self._paths[row] = likeliest_chain(tree).token_ids
                 # One level and one node more, which the guessed bonus token takes.
                 wider.append(DraftBudget(nodes + 1, depth + 1, budget.branching))
         if wider:
@@ -109,19 +109,3 @@ class AheadDrafting:
     ) -> dict[int, DraftTree]:
         with torch.inference_mode():  # a thread has a mode of its own
             return dict(zip(rows, self._drafts.propose_after(rows, budgets, paths), strict=True))
-
-
-def likeliest_path(tree: DraftTree) -> tuple[int, ...]:
-    """Returns the tokens from the root to a leaf, always the likeliest child; of equals the first.
-
-    Args:
-        tree: A draft.
-    """
-    path: list[int] = []
-    node = ROOT
-    while True:
-        below = [i for i, parent in enumerate(tree.parents) if parent == node]
-        if not below:
-            return tuple(path)
-        node = max(below, key=lambda i: (tree.confidences[i] if tree.confidences else 0.0, -i))
-        path.append(tree.token_ids[node])

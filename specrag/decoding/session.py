@@ -19,7 +19,7 @@ from specrag.decoding.sampling import TokenHistory, TokenSampler
 from specrag.decoding.stats import DecodingTimings
 from specrag.decoding.stopping import StopChecker
 from specrag.decoding.trace import VerificationTrace
-from specrag.decoding.tree import DraftTree, pack
+from specrag.decoding.tree import DraftTree, likeliest_chain, pack
 from specrag.decoding.verify import Verification
 from specrag.errors import InputError
 from specrag.models.prefix_cache import PrefixCache
@@ -265,9 +265,13 @@ class DecodingSession:
             indices, asked = zip(*wanted, strict=True)
             trees = self._drafts.propose(list(indices), list(asked))
             found.update(zip(indices, trees, strict=True))
+        trees = [found[index] for index in self._live]
+        if self._config.strict:
+            # Nodes side by side lie in other slots than the tokens of plain decoding.
+            trees = [tree if tree.is_chain else likeliest_chain(tree) for tree in trees]
         return [
-            found[index].truncated(budget.num_speculative_tokens, budget.max_depth)
-            for index, budget in zip(self._live, budgets, strict=True)
+            tree.truncated(budget.num_speculative_tokens, budget.max_depth)
+            for tree, budget in zip(trees, budgets, strict=True)
         ], budgets
 
     def _verify(

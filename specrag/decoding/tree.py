@@ -106,6 +106,11 @@ class DraftTree:
         """Depth of the deepest node, 0 for an empty tree."""
         return max(self.depths, default=0)
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether no node has more than one child."""
+        return self.parents == tuple(range(ROOT, len(self) - 1))
+
     def children(self) -> dict[tuple[int, int], int]:
         """Returns ``(parent, token) -> node`` for every edge."""
         edges = zip(self.parents, self.token_ids, strict=True)
@@ -172,6 +177,22 @@ class DraftTree:
             None if self.draft_probs is None else self.draft_probs[list(nodes)],
             self.domain,
         )
+
+
+def likeliest_chain(tree: DraftTree) -> DraftTree:
+    """Returns the path from the root to a leaf, always the likeliest child; of equals the first.
+
+    Args:
+        tree: A draft.
+    """
+    path: list[int] = []
+    node = ROOT
+    while True:
+        below = [i for i, parent in enumerate(tree.parents) if parent == node]
+        if not below:
+            return tree.selected(path)
+        node = max(below, key=lambda i: (tree.confidences[i] if tree.confidences else 0.0, -i))
+        path.append(node)
 
 
 def pack(

@@ -13,11 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrag.decoding.ahead import AheadDrafting, likeliest_path
+from specrag.decoding.ahead import AheadDrafting
 from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig
 from specrag.decoding.drafter import Drafter
 from specrag.decoding.row import DecodingRequest
-from specrag.decoding.tree import ROOT, DraftTree
+from specrag.decoding.tree import ROOT, DraftTree, likeliest_chain
 from specrag.drafters.prompt_lookup import PromptLookupDrafter
 from specrag.drafters.suffix import SuffixDrafter
 from tests.decoding.scripts import (
@@ -235,7 +235,7 @@ def test_what_is_kept_is_what_was_drafted_below_the_tokens_that_came(
 ) -> None:
     rng = random.Random(seed)
     sent, ahead = random_tree(rng), random_tree(rng)
-    path = likeliest_path(sent)
+    path = likeliest_chain(sent).token_ids
     session = ScriptedSession(lambda *_: ahead, [])
     session._prompts, session.outputs = [(1,)], [[]]
     drafting = AheadDrafting(session)
@@ -272,4 +272,4 @@ def test_what_is_kept_is_what_was_drafted_below_the_tokens_that_came(
 def test_the_likeliest_path_is_guessed_and_of_equals_the_first(
     tree: DraftTree, expected: tuple[int, ...]
 ) -> None:
-    assert likeliest_path(tree) == expected
+    assert likeliest_chain(tree).token_ids == expected

@@ -22,6 +22,7 @@ from tests.decoding.scripts import (
     CONFIG,
     MODES,
     TOKENIZER,
+    Answer,
     ScriptedDrafter,
     SilentDrafter,
     alone,
@@ -61,6 +62,7 @@ def parties(draw: st.DrawFn, leave: bool = False) -> list[Guest]:
 
 def play(party: Sequence[Guest]) -> tuple[DecodingSession, list[Guest]]:
     """Lets every row in at its round; returns the guests in the order of their rows."""
+    left: dict[int, Answer] = {}
     waiting = sorted(party, key=lambda guest: guest.arrival)
     came = [guest for guest in waiting if guest.arrival == waiting[0].arrival]
     waiting = waiting[len(came) :]
@@ -79,11 +81,14 @@ def play(party: Sequence[Guest]) -> tuple[DecodingSession, list[Guest]]:
                 assert update.token_ids == ()
                 assert row.text == kept.text + update.text
                 assert row.finish_reason == (kept.finish_reason or "cancelled")
+                left[index] = answers(session)[index]
         check_between_rounds(session, drafter.sessions[0])
         if not session.finished:
             session.step()
             check_between_rounds(session, drafter.sessions[0])
         clock += 1
+    # Nothing is added to a row that has left, were it still waiting for its prefill.
+    assert all(answers(session)[index] == answer for index, answer in left.items())
     return session, came
 
 
@@ -142,6 +147,7 @@ def test_a_session_whose_last_row_is_cancelled_takes_another() -> None:
 
     assert finish(session)[2] == alone(request(3))
     assert [row.finish_reason for row in session.rows[:2]] == ["cancelled"] * 2
+    assert [len(row.token_ids) for row in session.rows[:2]] == [0, 1]
 
 
 class Closed(ScriptedDrafter):

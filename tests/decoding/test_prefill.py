@@ -145,7 +145,8 @@ def test_only_the_new_part_of_a_prompt_is_evaluated(prefilled: list[list[int]]) 
 
 def test_a_cancelled_answer_is_kept_as_well_and_one_that_failed() -> None:
     cache = PrefixCache(10**9)
-    asked = DecodingRequest(BASE, SamplingParams(max_tokens=40, ignore_eos=True))
+    params = SamplingParams(max_tokens=40, temperature=1.5, seed=4, ignore_eos=True)
+    asked = DecodingRequest(BASE, params)
     for number in range(2):
         session = open_session(SilentDrafter(), [asked], CONFIG, None, cache)
         for _ in range(5):

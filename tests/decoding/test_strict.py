@@ -219,3 +219,19 @@ def test_a_target_that_only_decodes_plainly_is_strict_already(
         expected = decode(torch.float32, SilentDrafter(), asked)
         assert [row.token_ids for row in session.rows] == [row.token_ids for row in expected]
     assert widths == {1}
+
+
+def test_of_a_drafter_that_branches_all_the_same_the_likeliest_chain_is_verified() -> None:
+    asked = [request(1)]
+    (plain,) = decode(torch.float32, SilentDrafter(), asked)
+    truth = plain.token_ids
+
+    def guess(_: object, output: tuple[int, ...], budget: DraftBudget) -> DraftTree:
+        tree = DraftTree.from_paths([truth[len(output) :][:2], [9, 9]])
+        likely = [0.9 if token != 9 else 0.1 for token in tree.token_ids]
+        return replace(tree, confidences=tuple(likely))
+
+    (found,) = decode(torch.float32, ScriptedDrafter(guess), asked)
+    assert (found.token_ids, found.logprobs) == (truth, plain.logprobs)
+    assert found.stats.num_draft_tokens <= 2 * found.stats.num_drafts
+    assert found.stats.num_accepted_tokens > 10
