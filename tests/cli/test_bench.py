@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def test_how_much_to_speculate_is_passed_on(
     taken: list[SpeculationConfig] = []
     make = SpeculationConfig
 
+    @wraps(make)
     def recording(*args: Any, **options: Any) -> SpeculationConfig:
         taken.append(make(*args, **options))
         return taken[-1]

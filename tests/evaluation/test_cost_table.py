@@ -80,16 +80,14 @@ def loads(tmp_path: Path, isolated_home: Path, monkeypatch: pytest.MonkeyPatch) 
     source = {"local": ModelSource(str(folder), None, "local")}
     loaded: list[str] = []
 
-    class Target:
-        @classmethod
-        def load(cls, source: ModelSource, name: str, *, dtype: str) -> str:
-            loaded.append(f"{name} {dtype}")
-            return name
+    def load_target(source: ModelSource, name: str, *, dtype: str) -> str:
+        loaded.append(f"{name} {dtype}")
+        return name
 
     monkeypatch.setattr(
         module, "resolve", lambda name: source.get(name) or ModelSource(name, None, name)
     )
-    monkeypatch.setattr(module, "HuggingFaceTarget", Target)
+    monkeypatch.setattr(module, "load_target", load_target)
     monkeypatch.setattr(module, "known_costs", lambda target: COSTS)
     return loaded
 

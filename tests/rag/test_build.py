@@ -35,7 +35,7 @@ from specrag.retrieval.recipe import load_recipe
 from specrag.retrieval.retriever import DenseRetriever
 
 QUESTION = "How long must bread bake?"
-PARTS = ["target", "drafter", "prompt", "draft_tokens", "index"]
+PARTS = ["target", "drafter", "speculation", "prompt", "draft_tokens", "index"]
 
 
 @pytest.fixture
