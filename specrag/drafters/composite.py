@@ -9,7 +9,7 @@ from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.drafters.members import Members, MemberSessions
-from specrag.drafters.merge import merge
+from specrag.drafters.trees.merge import merge
 from specrag.errors import ConfigError
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer

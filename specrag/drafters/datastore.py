@@ -13,16 +13,16 @@ from typing import NamedTuple
 from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter
 from specrag.decoding.tree import ROOT, DraftTree
-from specrag.drafters.datastore_arrays import MAX_MATCH
-from specrag.drafters.datastore_file import (
+from specrag.drafters.rows import RowwiseSession
+from specrag.drafters.stores.arrays import MAX_MATCH
+from specrag.drafters.stores.file import (
     MANIFEST_NAME,
     datastores_dir,
     open_datastore,
     read_manifest,
 )
-from specrag.drafters.datastore_manifest import DatastoreManifest
-from specrag.drafters.rows import RowwiseSession
-from specrag.drafters.token_datastore import TokenDatastore
+from specrag.drafters.stores.manifest import DatastoreManifest
+from specrag.drafters.stores.token_datastore import TokenDatastore
 from specrag.errors import ConfigError, IndexFormatError, suggest
 from specrag.home import home
 from specrag.models.target import TargetModel

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from specrag.decoding.budget import PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter
-from specrag.drafters.draft_pair import DraftPair, Load, Parts, load_beside
-from specrag.drafters.draft_session import DraftModelSession, DraftOptions
+from specrag.drafters.neural.pair import DraftPair, Load, Parts, load_beside
+from specrag.drafters.neural.session import DraftModelSession, DraftOptions
 from specrag.models.embedded import resolve
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer

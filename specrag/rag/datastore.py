@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from specrag.drafters.datastore_arrays import DatastoreArrays
-from specrag.drafters.datastore_file import (
+from specrag.drafters.stores.arrays import DatastoreArrays
+from specrag.drafters.stores.file import (
     datastores_dir,
     is_complete,
     read_manifest,
     write_datastore,
 )
-from specrag.drafters.datastore_manifest import DatastoreManifest, DatastoreOrigin
+from specrag.drafters.stores.manifest import DatastoreManifest, DatastoreOrigin
 from specrag.errors import IndexFormatError
 from specrag.models.embedded import DEFAULT_TARGET, resolve
 from specrag.models.tokenizer import Tokenizer

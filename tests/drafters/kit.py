@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -152,6 +154,15 @@ class Watched(HuggingFaceTarget):
         if self.fails_at is not None and len(self.passes) > self.fails_at:
             self.fails_at = None
             raise RuntimeError("the draft model failed")
+
+
+def grid(
+    rows: Iterable[Any], columns: Iterable[Any], quick: Collection[tuple[Any, Any]]
+) -> list[Any]:
+    """All pairs as parameters of a test; those that are not quick are slow."""
+    pairs = list(product(rows, columns))
+    assert set(quick) <= set(pairs)
+    return [pytest.param(*pair, marks=() if pair in quick else pytest.mark.slow) for pair in pairs]
 
 
 @cache

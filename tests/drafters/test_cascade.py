@@ -6,7 +6,7 @@ from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import Drafter
 from specrag.drafters.cascade import cascade
 from specrag.drafters.draft_model import DraftModelDrafter
-from specrag.drafters.draft_session import DraftOptions
+from specrag.drafters.neural.session import DraftOptions
 from specrag.drafters.suffix import SuffixDrafter
 from specrag.errors import ConfigError
 from specrag.models.huggingface import HuggingFaceTarget

@@ -17,10 +17,10 @@ from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.tree import DraftTree
 from specrag.drafters.datastore import DatastoreDrafter
-from specrag.drafters.datastore_arrays import DatastoreArrays
-from specrag.drafters.datastore_file import MANIFEST_NAME, datastores_dir, write_datastore
-from specrag.drafters.datastore_manifest import DatastoreManifest, DatastoreOrigin
-from specrag.drafters.token_datastore import TokenDatastore
+from specrag.drafters.stores.arrays import DatastoreArrays
+from specrag.drafters.stores.file import MANIFEST_NAME, datastores_dir, write_datastore
+from specrag.drafters.stores.manifest import DatastoreManifest, DatastoreOrigin
+from specrag.drafters.stores.token_datastore import TokenDatastore
 from specrag.errors import ConfigError, IndexFormatError
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 

@@ -10,8 +10,8 @@ import pytest
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext
 from specrag.drafters.datastore import DatastoreDrafter
-from specrag.drafters.datastore_file import datastores_dir, open_datastore, read_manifest
-from specrag.drafters.datastore_manifest import DatastoreOrigin
+from specrag.drafters.stores.file import datastores_dir, open_datastore, read_manifest
+from specrag.drafters.stores.manifest import DatastoreOrigin
 from specrag.errors import IndexFormatError, InputError, ModelError
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 from specrag.rag.build import index_dir

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import torch
 
 from specrag.decoding.tree import ROOT, DraftTree, pack
-from specrag.drafters.draft_row import DraftRow
-from specrag.drafters.following_cache import FollowingCache
-from specrag.drafters.growing_tree import GrowingTree
-from specrag.drafters.vocabulary import SharedVocabulary
+from specrag.drafters.neural.following_cache import FollowingCache
+from specrag.drafters.neural.row import DraftRow
+from specrag.drafters.neural.vocabulary import SharedVocabulary
+from specrag.drafters.trees.growing_tree import GrowingTree
 from specrag.models.target import TreePass
 
 

@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerFast
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.tree import DraftTree
 from specrag.drafters.draft_model import DraftModelDrafter
-from specrag.drafters.draft_session import DraftOptions
-from specrag.drafters.transcript import Transcript, Translator
-from specrag.drafters.vocabulary import SharedVocabulary, special_texts, token_bytes
+from specrag.drafters.neural.session import DraftOptions
+from specrag.drafters.neural.transcript import Transcript, Translator
+from specrag.drafters.neural.vocabulary import SharedVocabulary, special_texts, token_bytes
 from specrag.errors import ConfigError
 from specrag.models.tiny import tiny_tokenizer
 from specrag.models.tokenizer import Tokenizer
@@ -27,6 +27,7 @@ from tests.drafters.kit import (
     VOCAB,
     context,
     decode,
+    grid,
     merging_model,
     merging_tokenizer,
     model,
@@ -75,8 +76,10 @@ def test_numbers_at_the_end_are_no_difference(width: int) -> None:
     assert vocabulary.has(VOCAB - 1) == (width > VOCAB)
 
 
-@pytest.mark.parametrize("width", [VOCAB - 6, VOCAB + 6])
-@pytest.mark.parametrize("branching", [1, 3])
+@pytest.mark.parametrize(
+    ("width", "branching"),
+    grid([VOCAB - 6, VOCAB + 6], [1, 3], quick={(VOCAB - 6, 1), (VOCAB + 6, 3)}),
+)
 def test_a_draft_model_with_more_or_fewer_numbers_drafts(width: int, branching: int) -> None:
     made = DraftModelDrafter(model(vocab=width), tiny_tokenizer(width))
     wishes = [params("sampled", number, ignore_eos=True) for number in range(4)]
@@ -128,8 +131,10 @@ def test_a_tree_is_pruned_to_what_the_draft_model_can_read() -> None:
     assert shared().pruned(DraftTree.chain([good])) == DraftTree.chain([good])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("branching", [1, 3])
+@pytest.mark.parametrize(
+    ("branching", "mode"),
+    grid([1, 3], MODES, quick={(1, "greedy"), (1, "truncated"), (3, "sampled")}),
+)
 def test_every_answer_is_that_of_plain_decoding(branching: int, mode: str) -> None:
     wishes = [params(mode, number, ignore_eos=number % 2 == 0) for number in range(4)]
     found = decode(other_drafter(), wishes, branching=branching)
@@ -260,7 +265,7 @@ texts = st.text(st.sampled_from("ab \n\tdé€𝄞"), max_size=60)
 
 
 @given(text=texts)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_a_text_is_the_same_in_the_draft_models_tokens(text: str) -> None:
     theirs = piece_tokenizer()
     found = transcript_to(theirs, spelled(text)).draft_ids()
@@ -273,7 +278,7 @@ def test_a_text_is_the_same_in_the_draft_models_tokens(text: str) -> None:
 
 
 @given(text=texts, cut=st.integers(0, 60))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_tokens_ahead_count_as_committed_ones_and_change_nothing(text: str, cut: int) -> None:
     tokens = spelled(text)
     transcript = transcript_to(piece_tokenizer(), tokens[:cut])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specrag.drafters.transcript import Translator
-from specrag.drafters.vocabulary import SharedVocabulary
+from specrag.drafters.neural.transcript import Translator
+from specrag.drafters.neural.vocabulary import SharedVocabulary
 from specrag.errors import ConfigError
 from specrag.models.devices import DTYPES
 from specrag.models.embedded import ModelSource

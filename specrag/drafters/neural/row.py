@@ -10,7 +10,7 @@ import torch
 from specrag.decoding.drafter import DraftContext
 from specrag.decoding.noise import Stream, draw, gumbel
 from specrag.decoding.sampling import TokenHistory
-from specrag.drafters.transcript import Transcript
+from specrag.drafters.neural.transcript import Transcript
 
 _ERROR_SCALE = 1.0
 """How far the target's log-probabilities are taken to lie from the draft model's, in nats."""

@@ -11,14 +11,14 @@ import torch
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext, DraftSession
 from specrag.decoding.tree import DraftTree
-from specrag.drafters.chain_draft import ChainTask, draft_chains
-from specrag.drafters.draft_pair import DraftPair
-from specrag.drafters.draft_row import DraftRow
-from specrag.drafters.dynamic_tree import DynamicTree
-from specrag.drafters.following_cache import FollowingCache
-from specrag.drafters.transcript import Transcript
-from specrag.drafters.tree_draft import TreeTask, draft_trees
-from specrag.drafters.tree_shape import StaticTree, TreeShape
+from specrag.drafters.neural.chain import ChainTask, draft_chains
+from specrag.drafters.neural.following_cache import FollowingCache
+from specrag.drafters.neural.pair import DraftPair
+from specrag.drafters.neural.row import DraftRow
+from specrag.drafters.neural.transcript import Transcript
+from specrag.drafters.neural.tree import TreeTask, draft_trees
+from specrag.drafters.trees.dynamic_tree import DynamicTree
+from specrag.drafters.trees.tree_shape import StaticTree, TreeShape
 from specrag.errors import ConfigError
 
 

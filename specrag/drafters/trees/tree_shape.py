@@ -9,7 +9,7 @@ from itertools import product
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.tree import ROOT
-from specrag.drafters.growing_tree import GrowingTree
+from specrag.drafters.trees.growing_tree import GrowingTree
 from specrag.errors import ConfigError
 
 Ranks = tuple[int, ...]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specrag.drafters.datastore_arrays import MAX_MATCH, DatastoreArrays
+from specrag.drafters.stores.arrays import MAX_MATCH, DatastoreArrays
 
 
 class Match(NamedTuple):

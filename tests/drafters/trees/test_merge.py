@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.tree import ROOT, DraftTree
-from specrag.drafters.merge import merge
+from specrag.drafters.trees.merge import merge
 from tests.oracles import merged_tree
 
 Path = tuple[int, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from specrag.drafters.suffix_array import Array, pair_keys, sort_by_context
+from specrag.drafters.stores.suffix_array import Array, pair_keys, sort_by_context
 from specrag.errors import InputError
 
 MAX_MATCH = 32

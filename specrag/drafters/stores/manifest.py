@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from specrag.drafters.datastore_arrays import DatastoreArrays
+from specrag.drafters.stores.arrays import DatastoreArrays
 from specrag.errors import IndexFormatError, suggest
 
 FORMAT_VERSION = 1

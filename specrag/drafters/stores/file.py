@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specrag.drafters.datastore_arrays import MAX_MATCH, DatastoreArrays
-from specrag.drafters.datastore_manifest import (
+from specrag.drafters.stores.arrays import MAX_MATCH, DatastoreArrays
+from specrag.drafters.stores.manifest import (
     ARRAY_NAMES,
     FORMAT_VERSION,
     ArrayFile,
@@ -28,8 +28,8 @@ from specrag.drafters.datastore_manifest import (
     DatastoreOrigin,
     array_file_name,
 )
-from specrag.drafters.suffix_array import Array
-from specrag.drafters.token_datastore import TokenDatastore
+from specrag.drafters.stores.suffix_array import Array
+from specrag.drafters.stores.token_datastore import TokenDatastore
 from specrag.errors import IndexFormatError, InputError
 from specrag.home import home
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrag.drafters.datastore_arrays import MAX_MATCH, DatastoreArrays
-from specrag.drafters.token_datastore import NO_MATCH, Match, TokenDatastore
+from specrag.drafters.stores.arrays import MAX_MATCH, DatastoreArrays
+from specrag.drafters.stores.token_datastore import NO_MATCH, Match, TokenDatastore
 from specrag.errors import InputError
 
 Tokens = tuple[int, ...]

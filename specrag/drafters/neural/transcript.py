@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specrag.drafters.vocabulary import SharedVocabulary, special_texts, token_bytes
+from specrag.drafters.neural.vocabulary import SharedVocabulary, special_texts, token_bytes
 from specrag.models.tokenizer import Tokenizer
 
 _MAX_WORD = 32

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrag.drafters.suffix_array import pair_keys, sort_by_context
+from specrag.drafters.stores.suffix_array import pair_keys, sort_by_context
 
 SEPARATOR = 3
 sequences = st.lists(st.integers(0, SEPARATOR), min_size=1, max_size=60)

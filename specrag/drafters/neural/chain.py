@@ -8,9 +8,9 @@ import torch
 
 from specrag.decoding.tree import DraftTree, pack
 from specrag.decoding.verify import Verification, verify
-from specrag.drafters.draft_row import Choice, DraftRow
-from specrag.drafters.following_cache import FollowingCache
-from specrag.drafters.vocabulary import SharedVocabulary
+from specrag.drafters.neural.following_cache import FollowingCache
+from specrag.drafters.neural.row import Choice, DraftRow
+from specrag.drafters.neural.vocabulary import SharedVocabulary
 
 Guess = Callable[[Sequence["ChainTask"]], list[DraftTree]]
 """Proposes for the draft model itself, one tree of the target's tokens for each task."""

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specrag.decoding.tree import DraftTree
-from specrag.drafters.dynamic_tree import DynamicTree
-from specrag.drafters.growing_tree import GrowingTree, best_tokens
+from specrag.drafters.trees.dynamic_tree import DynamicTree
+from specrag.drafters.trees.growing_tree import GrowingTree, best_tokens
 from tests.oracles.eagle2 import eagle2_tree
 
 VOCAB = 6

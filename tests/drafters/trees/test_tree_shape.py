@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.tree import DraftTree
-from specrag.drafters.tree_shape import Ranks, StaticTree, TreeShape
+from specrag.drafters.trees.tree_shape import Ranks, StaticTree, TreeShape
 from specrag.errors import ConfigError
 
 VOCAB = 8

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from heapq import nsmallest
 
-from specrag.drafters.growing_tree import GrowingTree
+from specrag.drafters.trees.growing_tree import GrowingTree
 
 
 class DynamicTree(GrowingTree):

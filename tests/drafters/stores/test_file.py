@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specrag.drafters import datastore_file
-from specrag.drafters.datastore_arrays import DatastoreArrays
-from specrag.drafters.datastore_file import (
+from specrag.drafters.stores import file as datastore_file
+from specrag.drafters.stores.arrays import DatastoreArrays
+from specrag.drafters.stores.file import (
     MANIFEST_NAME,
     datastores_dir,
     is_complete,
@@ -19,13 +19,13 @@ from specrag.drafters.datastore_file import (
     read_manifest,
     write_datastore,
 )
-from specrag.drafters.datastore_manifest import (
+from specrag.drafters.stores.manifest import (
     ARRAY_NAMES,
     DatastoreManifest,
     DatastoreOrigin,
     _digest,
 )
-from specrag.drafters.token_datastore import TokenDatastore
+from specrag.drafters.stores.token_datastore import TokenDatastore
 from specrag.errors import IndexFormatError, InputError
 
 ORIGIN = DatastoreOrigin("manuals", "v1", "abc", "toy", 10)

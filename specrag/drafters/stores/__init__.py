@@ -1,0 +1,1 @@
+"""Token datastores on disk: built, checked and looked up."""

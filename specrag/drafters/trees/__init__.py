@@ -1,0 +1,1 @@
+"""The shapes of draft trees: fixed, grown by confidence, merged."""
