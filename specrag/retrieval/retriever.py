@@ -140,8 +140,14 @@ class DenseRetriever(Retriever):
         self.encoder.warm_up()
 
     def term_coverage(self, query: str) -> float:
-        """Asks the term counts of the store; no vector is made or compared."""
-        words = sorted(content_words(query))
+        """Asks the term counts of the store; no vector is made or compared.
+
+        Plain numbers do not count: they stand in any text, and a sum is not answered from it.
+        """
+        asked = content_words(query)
+        words = sorted(word for word in asked if not word.isdigit())
+        if asked and not words:
+            return 0.0
         counts = self.store.passages_with(words)
         return coverage(words, counts, self.manifest.num_passages)
 

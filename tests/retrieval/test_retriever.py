@@ -121,6 +121,22 @@ def test_several_threads_may_retrieve(retriever: DenseRetriever) -> None:
     assert retriever.num_lookups == 104
 
 
+def test_plain_numbers_do_not_show_that_the_documents_know_a_question(
+    encoder: HashingEncoder, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.md").write_text("# Zones\n\nThe ship has 12 decks and 7 masts.\n")
+    build_index(IndexRecipe("ship", corpus, "any"), encoder, tmp_path / "index")
+    opened = open_index(tmp_path / "index", encoder)
+
+    assert opened.term_coverage("What is 12 + 7?") == 0.0
+    assert opened.term_coverage("Has the ship 12 decks?") == 1.0
+    assert opened.term_coverage("Why do 12 zebras gallop?") == 0.0
+    assert opened.term_coverage("What is it about?") == 1.0  # asks for nothing in particular
+    opened.close()
+
+
 def test_a_read_only_index_can_be_opened(index_path: Path, encoder: HashingEncoder) -> None:
     before = sorted(path.name for path in index_path.rglob("*"))
     for path in [*index_path.rglob("*"), index_path]:
