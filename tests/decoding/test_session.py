@@ -318,6 +318,8 @@ def test_two_sessions_of_one_target_do_not_disturb_each_other(scripted: MakeDraf
         ([], "there is no prompt"),
         ([()], "the prompt is empty"),
         ([(5,), ()], "the prompt is empty"),
+        ([(5, 64)], "has the token 64, but tiny-2 has 64 tokens, 0 to 63"),
+        ([(5,), (-1, 5)], "has the token -1"),
         ([(5,) * 64], "has 64 tokens; tiny-2 holds 64, answer included"),
         ([(5,), (5,) * 80], "has 80 tokens"),
     ],
@@ -327,6 +329,16 @@ def test_prompts_that_cannot_be_answered_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=problem):
         open_session(scripted(oracle), [DecodingRequest(p, SamplingParams()) for p in prompts])
+
+
+def test_a_round_after_the_last_adds_nothing(scripted: MakeDrafter) -> None:
+    session = open_session(scripted(oracle), [request(2)])
+    while not session.finished:
+        session.step()
+
+    assert session.step() == {}
+    session.close()
+    assert session.step() == {}
 
 
 def test_the_longest_prompt_that_leaves_room_gets_one_token(scripted: MakeDrafter) -> None:
