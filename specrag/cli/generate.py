@@ -34,11 +34,12 @@ from specrag.cli.decoding_options import (
     parse_bias,
 )
 from specrag.cli.output import decoding_figures, echo_json, echo_json_line, echo_text
-from specrag.errors import ConfigError
+from specrag.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from specrag.decoding.generator import Generation, Prompt, SpeculativeGenerator
     from specrag.decoding.sampling import SamplingParams
+    from specrag.decoding.stats import DecodingStats
 
 
 def generate(
@@ -105,6 +106,8 @@ def _prompt(text: str, raw: bool, system: str | None) -> Prompt:
             "--system needs the chat format, which --raw switches off",
             hint="put the text at the beginning of the prompt",
         )
+    if not text:
+        raise InputError("the prompt is empty", hint="--raw continues a text: write its beginning")
     return text
 
 
@@ -150,8 +153,8 @@ def _print(
     typer.echo("" if stream else _texts(generation))
     if generator.target.no_speculation:
         typer.echo(f"decoded plainly: {generator.target.no_speculation}", err=True)
-    figures = decoding_figures(generation.stats, speed, generator.drafter.name)
-    typer.echo(f"{len(generation.token_ids)} tokens, {figures}, seed {generation.seed}", err=True)
+    figures = decoding_figures(_stats(generation), speed, generator.drafter.name)
+    typer.echo(f"{_num_tokens(generation)} tokens, {figures}, seed {generation.seed}", err=True)
 
 
 def _texts(generation: Generation) -> str:
@@ -162,9 +165,23 @@ def _texts(generation: Generation) -> str:
 
 
 def _tokens_per_second(generation: Generation) -> float:
-    """Speed after the first token, which the prompt's pass gives."""
+    """Speed of all samples after their first tokens, which the prompt's pass gives."""
     spent = generation.timings.decode_ms
-    return 1e3 * (len(generation.token_ids) - 1) / spent if spent else 0.0
+    later = _num_tokens(generation) - len(generation.samples)
+    return 1e3 * later / spent if spent else 0.0
+
+
+def _num_tokens(generation: Generation) -> int:
+    return sum(len(sample.token_ids) for sample in generation.samples)
+
+
+def _stats(generation: Generation) -> DecodingStats:
+    from specrag.decoding.stats import DecodingStats
+
+    total = DecodingStats()
+    for sample in generation.samples:
+        total.add(sample.stats)
+    return total
 
 
 def _to_dict(
@@ -178,7 +195,7 @@ def _to_dict(
         **({"samples": samples} if generation.others else {}),
         "usage": {
             "prompt_tokens": generation.num_prompt_tokens,
-            "completion_tokens": sum(len(sample.token_ids) for sample in generation.samples),
+            "completion_tokens": _num_tokens(generation),
         },
         "timings": {name: round(value, 2) for name, value in spent.items()},
         "model": generator.target.name,

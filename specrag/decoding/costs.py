@@ -7,14 +7,14 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from specrag.decoding.budget import PassCosts
+from specrag.decoding.budget import PassCosts, SpeculationConfig
 from specrag.decoding.drafter import Drafter
 from specrag.decoding.tree import DraftTree, pack
 from specrag.home import home
@@ -24,17 +24,26 @@ from specrag.models.tokenizer import Tokenizer
 SIZES = (1, 2, 4, 8, 16, 32)
 _ROUNDS = 5
 _CONTEXT_TOKENS = 128
+_ENOUGH_SECONDS = 3.0  # a precision without units in the processor is slow by far; once will do
 
 
-def costs_of(target: TargetModel, tokenizer: Tokenizer, drafter: Drafter) -> PassCosts | None:
-    """Returns the costs of a target and of drafting for it; None where nothing is drafted.
+def costs_of(
+    target: TargetModel,
+    tokenizer: Tokenizer,
+    drafter: Drafter,
+    config: SpeculationConfig | None = None,
+) -> PassCosts | None:
+    """Returns the costs of a target and of drafting for it; None where nobody asks for them.
 
     Args:
         target: A loaded target.
         tokenizer: The target's.
         drafter: Is bound to the target.
+        config: How much is drafted; only the policy ``goodput`` asks for costs.
     """
-    if target.no_speculation:
+    settings = config or SpeculationConfig()
+    silent = drafter.name == "none" or not settings.num_speculative_tokens
+    if target.no_speculation or silent or settings.policy != "goodput":
         return None
     costs = known_costs(target)
     drafter.bind(target, tokenizer, costs)
@@ -75,7 +84,7 @@ def known_draft_level(target: TargetModel, model: TargetModel) -> float:
     """
 
     def measure() -> Any:
-        seconds = _fastest([_pass(target, 1), _pass(model, 1)])
+        seconds = _fastest(_passes(target, [1]) + _passes(model, [1]))
         return {"draft_level": round(seconds[1] / seconds[0], 4)}
 
     content = _kept(_path(target, model), measure, lambda found: float(found["draft_level"]))
@@ -91,30 +100,38 @@ def measure_costs(target: TargetModel) -> PassCosts:
         target: A loaded target.
     """
     sizes = [size for size in SIZES if size == 1 or size < target.max_context // 2]
-    best = _fastest([_pass(target, size) for size in sizes])
+    best = _fastest(_passes(target, sizes))
     # A larger pass is never cheaper; what looks so is noise.
     relative = [max(best[: i + 1]) / best[0] for i in range(len(sizes))]
     return PassCosts(tuple(sizes), tuple(round(value, 3) for value in relative))
 
 
-def _pass(target: TargetModel, size: int) -> Callable[[], object]:
-    """Prepares a pass of some nodes behind a context of usual length."""
+def _passes(target: TargetModel, sizes: Sequence[int]) -> list[Callable[[], object]]:
+    """Prepares passes of some sizes behind one context of usual length."""
     context = max(1, min(_CONTEXT_TOKENS, target.max_context - max(SIZES)))
-    cache = target.new_cache(1, context + size)
+    cache = target.new_cache(1, context + max(sizes))
     target.prefill([[index % target.vocab_size for index in range(context)]], cache)
-    tree_pass = pack([0], [DraftTree.chain([0] * (size - 1))])
-    # Reading a figure back waits for an accelerator to finish.
-    return lambda: target.forward(tree_pass, cache).logits[0, -1, 0].item()
+
+    def prepared(size: int) -> Callable[[], object]:
+        tree_pass = pack([0], [DraftTree.chain([0] * (size - 1))])
+        # Nothing is committed, so the next pass finds the same context. Reading a figure back
+        # waits for an accelerator to finish.
+        return lambda: target.forward(tree_pass, cache).logits[0, -1, 0].item()
+
+    return [prepared(size) for size in sizes]
 
 
 def _fastest(actions: list[Callable[[], object]]) -> list[float]:
     """Returns the seconds that each action took when it was fastest."""
     best = [float("inf")] * len(actions)
+    begun = time.monotonic()
     for _ in range(_ROUNDS):
         for index, action in enumerate(actions):
             started = time.perf_counter()
             action()
             best[index] = min(best[index], time.perf_counter() - started)
+        if time.monotonic() - begun > _ENOUGH_SECONDS:
+            break
     return best
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from operator import index
+from typing import SupportsIndex, cast
 
 from transformers.generation.logits_process import LogitsProcessor
 
@@ -17,7 +18,7 @@ from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.session import DecodingSession
 from specrag.decoding.stats import DecodingStats, DecodingTimings
 from specrag.decoding.stopping import FinishReason
-from specrag.errors import ConfigError
+from specrag.errors import ConfigError, InputError
 from specrag.models.embedded import DEFAULT_TARGET, resolve
 from specrag.models.loader import load_target
 from specrag.models.prefix_cache import PrefixCache
@@ -129,7 +130,8 @@ class SpeculativeGenerator:
         source = resolve(target)
         tokenizer = Tokenizer.load(source)
         model = load_target(source, source.name, dtype=dtype, device=device)
-        return cls(model, tokenizer, guesser, config, costs_of(model, tokenizer, guesser), kept)
+        costs = costs_of(model, tokenizer, guesser, config)
+        return cls(model, tokenizer, guesser, config, costs, kept)
 
     def generate(
         self,
@@ -293,12 +295,21 @@ class SpeculativeGenerator:
 
         Args:
             prompt: Text, messages or token ids.
+
+        Raises:
+            InputError: It is none of these.
         """
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
-        if prompt and isinstance(prompt[0], Mapping):
-            return self.tokenizer.encode_chat(cast("Sequence[Message]", prompt))
-        return list(cast("Sequence[int]", prompt))
+        parts = list(prompt) if isinstance(prompt, Sequence) else [None]
+        if parts and all(isinstance(part, Mapping) for part in parts):
+            return self.tokenizer.encode_chat(cast("Sequence[Message]", parts))
+        if not all(isinstance(part, SupportsIndex) for part in parts):
+            raise InputError(
+                f"a prompt is a text, a list of messages or a list of token ids, got {prompt!r}",
+                hint='such as "Hi" or [{"role": "user", "content": "Hi"}]',
+            )
+        return [index(part) for part in cast("list[SupportsIndex]", parts)]
 
     def open(self, requests: Sequence[DecodingRequest]) -> DecodingSession:
         """Starts a session that the caller steps through.
@@ -323,7 +334,9 @@ def is_single(prompts: Prompt | Sequence[Prompt]) -> bool:
     Args:
         prompts: A text, a list of messages or of ids, or a list of such.
     """
-    return isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int | Mapping))
+    if isinstance(prompts, str) or not isinstance(prompts, Sequence):
+        return True
+    return len(prompts) > 0 and isinstance(prompts[0], int | Mapping)
 
 
 def result_of(row: Row, timings: DecodingTimings) -> Generation:

@@ -26,6 +26,10 @@ from specrag.decoding.processors import (
 )
 from specrag.errors import ConfigError
 
+_FRACTIONS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty") + (
+    "frequency_penalty",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -71,6 +75,7 @@ class SamplingParams:
     n: int = 1
 
     def __post_init__(self) -> None:
+        self._check_types()
         # Lists come from JSON; a single text would otherwise be taken for its letters.
         stop: Sequence[str] | str = self.stop
         object.__setattr__(self, "stop", (stop,) if isinstance(stop, str) else tuple(stop))
@@ -79,6 +84,20 @@ class SamplingParams:
         object.__setattr__(self, "logit_bias", _bias_pairs(self.logit_bias))
         self._check_choice()
         self._check_length()
+
+    def _check_types(self) -> None:
+        for name in ("top_k", "max_tokens", "min_tokens", "top_logprobs", "n"):
+            _require(type(getattr(self, name)) is int, name, getattr(self, name), "a whole number")
+        _require(self.seed is None or type(self.seed) is int, "seed", self.seed, "a whole number")
+        for name in _FRACTIONS:
+            value = getattr(self, name)
+            is_number = type(value) in (int, float) and math.isfinite(value)
+            _require(is_number, name, value, "a finite number")
+        for name, kind in (("stop", str), ("stop_token_ids", int)):
+            values = getattr(self, name)
+            listed = [values] if isinstance(values, str) else values
+            good = isinstance(listed, Iterable) and all(type(value) is kind for value in listed)
+            _require(good, name, values, f"a list of {'texts' if kind is str else 'token ids'}")
 
     def _check_choice(self) -> None:
         _require(self.temperature >= 0, "temperature", self.temperature, "0 (greedy) or more")

@@ -132,10 +132,13 @@ class DecodingSession:
         With new rows it is their prefill and gives them their first token; the others wait.
 
         Returns:
-            Row index to what the round added, for each row that took part.
+            Row index to what the round added, for each row that took part; nothing when every
+            row has ended.
         """
         if self._waiting:
             return self._prefill()
+        if not self._live:
+            return {}
         started = time.perf_counter()
         try:
             proposals, budgets = self._propose()
@@ -172,6 +175,14 @@ class DecodingSession:
         room = self._target.max_context - len(request.prompt_ids)
         if not request.prompt_ids:
             raise InputError("the prompt is empty")
+        vocab_size = self._target.vocab_size
+        unknown = [token for token in request.prompt_ids if not 0 <= token < vocab_size]
+        if unknown:
+            raise InputError(
+                f"the prompt has the token {unknown[0]}, but {self._target.name} has "
+                f"{vocab_size} tokens, 0 to {vocab_size - 1}",
+                hint="make the ids with the tokenizer of this model",
+            )
         if room < 1:
             raise InputError(
                 f"the prompt has {len(request.prompt_ids)} tokens; {self._target.name} holds "

@@ -210,7 +210,9 @@ def _made(expression: Expression) -> Drafter:
         return cascade([_made(level) for level in expression.levels])
     if isinstance(expression, Merged):
         return CompositeDrafter([_made(part) for part in expression.parts])
-    return SelectorDrafter({name: _made(part) for name, part in expression.choices})
+    # The selector tells its drafters apart by name, so what is written twice is made once.
+    made = {part: _made(part) for part in dict.fromkeys(part for _, part in expression.choices)}
+    return SelectorDrafter({name: made[part] for name, part in expression.choices})
 
 
 _SINGLE: Mapping[str, Callable[[str], Drafter]] = {

@@ -97,11 +97,16 @@ class DatastoreDrafter(Drafter):
             ConfigError: There is no such datastore; the hint says how to build it.
         """
         is_name = Path(argument).name == argument and not argument.startswith(".")
-        if argument and is_name and datastores_dir(argument).is_dir():
-            return cls(datastores_dir(argument))
         path = Path(argument).expanduser()
-        if argument and (path / MANIFEST_NAME).is_file():
-            return cls(path)
+        place: Path | None = None
+        if argument and is_name and datastores_dir(argument).is_dir():
+            place = datastores_dir(argument)
+        elif argument and (path / MANIFEST_NAME).is_file():
+            place = path
+        if place:
+            made = cls(place)
+            made.name = f"{cls.name}:{argument}"  # two datastores may draft together
+            return made
         built = [place.name for place in (home() / "datastores").glob("[!.]*/")]
         raise ConfigError(
             f"there is no datastore {argument!r}; {suggest(argument, built)}",

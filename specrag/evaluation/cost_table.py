@@ -83,6 +83,7 @@ def measured_costs(
         on_load: Called before the model is loaded.
 
     Raises:
+        ConfigError: The target cannot verify a draft.
         ModelError: The target cannot be fetched or loaded.
     """
     source = resolve(model)
@@ -95,7 +96,14 @@ def measured_costs(
         except SpecragError:
             pass  # not there yet, or damaged: written anew
     on_load()
-    costs = known_costs(load_target(source, source.name, dtype=dtype))
+    target = load_target(source, source.name, dtype=dtype)
+    if target.no_speculation:
+        raise ConfigError(
+            f"{source.name} decodes plainly, so there is nothing to measure: "
+            f"{target.no_speculation}",
+            hint="choose another --model, or give costs by hand, such as --costs flat",
+        )
+    costs = known_costs(target)
     if path is not None:
         _keep(path, costs)
     return CostTable(costs, f"measured: {about}, for which the model was loaded")

@@ -144,6 +144,7 @@ def _processor() -> str:
 def _figures(measured: Measurement, plain: Measurement) -> dict[str, Any]:
     ratios = [a / b for a, b in zip(plain.decode_ms, measured.decode_ms, strict=True) if b]
     total = sum(plain.total_ms) / sum(measured.total_ms)
+    plain_speed = plain.tokens_per_second  # 0 when every answer is a single token
     return {
         "category": measured.category,
         "drafter": measured.drafter,
@@ -154,7 +155,7 @@ def _figures(measured: Measurement, plain: Measurement) -> dict[str, Any]:
         "num_accepted_tokens_per_pos": measured.stats.num_accepted_tokens_per_pos,
         "speculation": measured.stats.to_dict(),
         "tokens_per_second": round(measured.tokens_per_second, 2),
-        "speedup": round(measured.tokens_per_second / plain.tokens_per_second, 3),
+        "speedup": round(measured.tokens_per_second / plain_speed, 3) if plain_speed else None,
         "speedup_median_of_prompts": round(statistics.median(ratios), 3) if ratios else None,
         "speedup_with_prefill": round(total, 3),
     }
@@ -165,7 +166,7 @@ def _arm(generator: SpeculativeGenerator, name: str) -> SpeculativeGenerator:
     drafter = named_drafter(name)
     target, tokenizer, costs = generator.target, generator.tokenizer, generator.costs
     if costs is not None:
-        costs = costs_of(target, tokenizer, drafter)
+        costs = costs_of(target, tokenizer, drafter, generator.config)
     return SpeculativeGenerator(target, tokenizer, drafter, generator.config, costs)
 
 

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from specrag.cli.main import build_app
 from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.generator import SpeculativeGenerator
+from specrag.errors import ConfigError
+from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 
 
@@ -78,3 +80,22 @@ def test_an_unknown_policy_is_refused(questions: Path) -> None:
     args = ["bench", str(questions), "--policy", "god"]
     result = CliRunner().invoke(build_app(args), args)
     assert "unknown policy 'god'" in str(result.exception)
+
+
+def test_every_drafter_is_read_before_the_target_is_loaded(
+    questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpeculativeGenerator, "from_pretrained", None)
+    args = ["bench", str(questions), "--drafters", "suffix", "--drafters", "sufix"]
+    with pytest.raises(ConfigError, match="unknown drafter 'sufix'"):
+        build_app(args)(args, standalone_mode=False)
+
+
+def test_a_target_that_decodes_plainly_is_said_to(
+    questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HuggingFaceTarget, "no_speculation", "it keeps a state", raising=False)
+    args = ["bench", str(questions), "--max-tokens", "4", "--json"]
+    result = CliRunner().invoke(build_app(args), args)
+    assert "decoded plainly: it keeps a state" in result.stderr
+    assert json.loads(result.stdout)["results"]

@@ -113,13 +113,13 @@ def test_several_samples_are_numbered_and_all_in_the_json(run: Run, loaded: Load
     params = SamplingParams(temperature=0.8, seed=3, max_tokens=20, n=3)
     expected = made(loaded, chat(PROMPT), params)
     texts = [sample.text for sample in expected.samples]
-    assert run(PROMPT, *SAMPLED, "--n", "3")[0] == (
-        f"[1] {texts[0]}\n\n[2] {texts[1]}\n\n[3] {texts[2]}\n"
-    )
+    tokens = sum(len(sample.token_ids) for sample in expected.samples)
+    output, figures = run(PROMPT, *SAMPLED, "--n", "3")[:2]
+    assert output == f"[1] {texts[0]}\n\n[2] {texts[1]}\n\n[3] {texts[2]}\n"
+    assert figures.startswith(f"{tokens} tokens, ")
     printed = json.loads(run(PROMPT, *SAMPLED, "--n", "3", "--json")[0])
     assert [sample["text"] for sample in printed["samples"]] == texts
     assert printed["text"] == texts[0]
-    tokens = sum(len(sample.token_ids) for sample in expected.samples)
     assert printed["usage"]["completion_tokens"] == tokens
 
 

@@ -156,7 +156,7 @@ def test_a_datastore_of_a_folder_is_named_after_its_index(
     write(workplace[0] / "notes/a.txt", "A note.")
     report = build(run, "notes", "--datastore", "--model", model)
     assert report["datastore"]["name"] == f"datastore:{report['name']}"
-    assert DatastoreDrafter.named(report["name"]).name == "datastore"
+    assert DatastoreDrafter.named(report["name"]).name == report["datastore"]["name"]
 
 
 def test_the_default_model_is_the_default_target() -> None:

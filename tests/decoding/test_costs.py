@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from specrag.decoding import costs as costs_module
-from specrag.decoding.budget import PassCosts
+from specrag.decoding.budget import PassCosts, SpeculationConfig
 from specrag.decoding.costs import SIZES, costs_of, known_costs, known_draft_level, measure_costs
+from specrag.decoding.drafter import named_drafter
 from specrag.models.target import TargetModel
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 from tests.decoding.scripts import SilentDrafter
@@ -133,3 +134,29 @@ def test_measuring_really_runs_passes_and_leaves_no_trace() -> None:
     assert found.num_nodes == (1, 2, 4, 8, 16)
     assert found.relative[0] == 1.0
     assert list(found.relative) == sorted(found.relative)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "config"),
+    [
+        ("none", SpeculationConfig()),
+        ("suffix", SpeculationConfig(policy="fixed")),
+        ("suffix", SpeculationConfig(policy="recent_acceptance")),
+        ("suffix", SpeculationConfig(0)),
+    ],
+)
+def test_nothing_is_measured_that_nobody_asks_for(
+    drafter: str, config: SpeculationConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs_module, "measure_costs", lambda target: pytest.fail("measured"))
+
+    assert costs_of(tiny_target(), tiny_tokenizer(), named_drafter(drafter), config) is None
+
+
+def test_slow_passes_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = iter(range(0, 90000, 3600))
+    monkeypatch.setattr("specrag.decoding.costs.time.monotonic", lambda: next(hours))
+    calls = []
+    costs_module._fastest([lambda: calls.append(1), lambda: calls.append(2)])
+
+    assert calls == [1, 2]

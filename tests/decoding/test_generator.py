@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -308,3 +309,18 @@ def test_a_batch_of_prompts_with_several_samples_evaluates_each_prompt_once(
 def test_a_stream_gives_one_sample() -> None:
     with pytest.raises(ConfigError, match="got n=3"):
         next(generator_of().stream([7, 8], SAMPLES))
+
+
+@pytest.mark.parametrize(
+    "prompt", [5, {"role": "user", "content": "Hi"}, [4.5], [None], [[4.5]], None, ["Hi", 5]]
+)
+def test_what_is_no_prompt_is_an_input_error(prompt: Any) -> None:
+    generator = SpeculativeGenerator(tiny_target(), tiny_tokenizer(), "none")
+    with pytest.raises(InputError, match="a prompt is a text, a list of messages or a list of"):
+        generator.generate(prompt)
+
+
+def test_token_ids_may_come_from_numpy() -> None:
+    generator = SpeculativeGenerator(tiny_target(), tiny_tokenizer(), "none")
+    ids: Any = list(np.arange(10, 14))
+    assert generator.prompt_ids(ids) == [10, 11, 12, 13]

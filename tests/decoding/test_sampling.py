@@ -438,3 +438,26 @@ def test_a_history_is_a_list_that_grows_and_shrinks(
             return
         assert history.view().tolist() == expected
         assert history.length == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, 2.5)
+            for name in ("max_tokens", "min_tokens", "top_k", "n", "top_logprobs", "seed")
+        ),
+        *((name, True) for name in ("max_tokens", "temperature")),
+        *((name, None) for name in ("temperature", "max_tokens", "stop")),
+        *((name, math.inf) for name in ("temperature", "repetition_penalty")),
+        ("temperature", math.nan),
+        ("temperature", "hot"),
+        ("stop", 5),
+        ("stop", [5]),
+        ("stop_token_ids", ["x"]),
+        ("stop_token_ids", 7),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} must be (a|an) .*, got "):
+        SamplingParams(**{name: value})

@@ -105,6 +105,12 @@ def test_a_name_makes_its_drafter() -> None:
     assert set(chosen.arms) == {"suffix", "prompt_lookup"}
 
 
+def test_kinds_of_text_may_share_a_drafter() -> None:
+    chosen = make_drafter("auto:code=suffix,math=suffix,text=suffix+prompt_lookup")
+    assert isinstance(chosen, SelectorDrafter)
+    assert set(chosen.arms) == {"suffix", "suffix+prompt_lookup"}
+
+
 def test_a_named_model_is_found_at_once_and_loaded_later(tmp_path: Path) -> None:
     model(2).model.save_pretrained(tmp_path)
     TOKENIZER.backend.save_pretrained(tmp_path)

@@ -16,6 +16,7 @@ from specrag.decoding.drafter import DraftContext, DraftSession
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.tree import DraftTree
+from specrag.drafters.catalog import make_drafter
 from specrag.drafters.datastore import DatastoreDrafter
 from specrag.drafters.stores.arrays import DatastoreArrays
 from specrag.drafters.stores.file import MANIFEST_NAME, datastores_dir, write_datastore
@@ -275,6 +276,14 @@ def test_a_user_names_an_index_or_a_folder(
     named = {"manuals": 3, "other": 4, "./manuals": 5, str(tmp_path / "work/other"): 4}
     for argument, token in named.items():
         assert propose(DatastoreDrafter.named(argument), (1, 2)).token_ids == (token,)
+
+
+def test_two_datastores_draft_together_and_for_kinds_of_text(isolated_home: Path) -> None:
+    for name in ("manuals", "letters"):
+        write(datastores_dir(name) / "abc", [(1, 2, 3)])
+    both = "datastore:manuals+datastore:letters"
+    assert make_drafter(both).name == both
+    assert make_drafter("auto:code=datastore:manuals,text=datastore:letters").name == "selector"
 
 
 @pytest.mark.parametrize("argument", ["manual", "", "..", ".", "no/such", "/"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,9 +81,9 @@ def loads(tmp_path: Path, isolated_home: Path, monkeypatch: pytest.MonkeyPatch) 
     source = {"local": ModelSource(str(folder), None, "local")}
     loaded: list[str] = []
 
-    def load_target(source: ModelSource, name: str, *, dtype: str) -> str:
+    def load_target(source: ModelSource, name: str, *, dtype: str) -> SimpleNamespace:
         loaded.append(f"{name} {dtype}")
-        return name
+        return SimpleNamespace(no_speculation="it keeps a state" if name == "stateful" else "")
 
     monkeypatch.setattr(
         module, "resolve", lambda name: source.get(name) or ModelSource(name, None, name)
@@ -130,3 +131,9 @@ def test_a_home_that_cannot_be_written_to_does_no_harm(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPECRAG_HOME", str(tmp_path / "file" / "home"))
     assert measured_costs("local").costs == COSTS
+
+
+@pytest.mark.usefixtures("loads")
+def test_a_target_that_cannot_verify_a_draft_has_no_costs() -> None:
+    with pytest.raises(ConfigError, match="stateful decodes plainly.*: it keeps a state"):
+        read_costs("measured", "stateful")

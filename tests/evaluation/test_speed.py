@@ -72,3 +72,9 @@ def test_speeds_are_computed_from_sums() -> None:
 def test_an_unknown_drafter_is_refused(generator: SpeculativeGenerator) -> None:
     with pytest.raises(ConfigError, match="did you mean 'suffix'"):
         measure_speed(generator, PROMPTS, ["sufix"])
+
+
+def test_answers_of_one_token_have_no_speed_to_compare(generator: SpeculativeGenerator) -> None:
+    prompts = [BenchPrompt("1", "rag", "abc abc abc")]
+    found = measure_speed(generator, prompts, ["suffix"], max_tokens=1)
+    assert [row["speedup"] for row in speed_report(found)["results"]] == [None, None]
