@@ -106,9 +106,13 @@ class StopChecker:
         return min((at for at in starts if at >= 0), default=None)
 
     def _length_undecided(self, text: str) -> int:
-        """Length of the longest end of the text that begins a stop string."""
+        """Length of the longest end of the text that begins a stop string and could become one.
+
+        A whole one is none of these: it came too early to count.
+        """
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for size in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-size:]) for stop in self._stops):
+            end = text[-size:]
+            if any(len(stop) > size and stop.startswith(end) for stop in self._stops):
                 return size
         return 0

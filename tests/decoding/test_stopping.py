@@ -244,3 +244,9 @@ def test_the_context_ends_an_answer_as_the_most_tokens_do(
     assert found.tokens_left == left
     taken, _ = found.push(ids(*["a"] * 9))
     assert (taken, found.finish_reason) == (left, "length")
+
+
+def test_a_stop_string_that_came_too_early_is_shown_at_once() -> None:
+    found = checker(SamplingParams(stop=("b", "aa"), min_tokens=1))
+
+    assert found.push([2]) == (1, "b")
