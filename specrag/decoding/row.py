@@ -11,7 +11,13 @@ from transformers.generation.logits_process import LogitsProcessor
 from specrag.decoding.sampling import SamplingParams, TokenHistory, TokenSampler
 from specrag.decoding.stats import DecodingStats
 from specrag.decoding.stopping import FinishReason, StopChecker
-from specrag.decoding.trace import VerificationTrace, first_child, record_token, top_logprobs
+from specrag.decoding.trace import (
+    VerificationTrace,
+    first_child,
+    log_norms,
+    record_token,
+    top_logprobs,
+)
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.decoding.verify import Verification, verify, verify_rejection
 
@@ -156,7 +162,7 @@ class Row:
         self.token_ids.extend(tokens)
         rows = logits[[node + 1 for node in nodes]].float()
         index = torch.tensor(tokens, device=logits.device).unsqueeze(1)
-        chosen = rows.gather(1, index).squeeze(1) - rows.logsumexp(-1)
+        chosen = rows.gather(1, index).squeeze(1) - log_norms(rows)
         self.logprobs.extend(chosen.tolist())
         count = self.request.params.top_logprobs
         if count:

@@ -26,6 +26,9 @@ from specrag.models.prefix_cache import PrefixCache
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 
+_STRICT_NODES = 8
+"""Kernels take rows in groups; a row of an incomplete group is added up in another order."""
+
 _STRICT_SLOTS = 512
 """The slots that torch's attention on a CPU takes at a time: a block that is always whole.
 
@@ -293,7 +296,7 @@ class DecodingSession:
     ) -> dict[int, RowUpdate]:
         roots = [self.rows[index].token_ids[-1] for index in self._live]
         strict = self._config.strict and not self._target.no_speculation
-        width = 1 + self._config.num_speculative_tokens if strict else 0
+        width = _strict_width(self._config) if strict else 0
         if self._ahead is not None:
             self._ahead.start(self._live, budgets, trees)
         output = self._target.forward(pack(roots, trees, width=width), self.cache)
@@ -373,3 +376,8 @@ class DecodingSession:
         length = self.cache.lengths[slot]
         tokens = [*row.request.prompt_ids, *row.token_ids][:length]
         self._prefix_cache.add(tokens, self.cache.export_row(slot, length))
+
+
+def _strict_width(config: SpeculationConfig) -> int:
+    """Nodes of every pass of strict decoding, root included."""
+    return -(-(1 + config.num_speculative_tokens) // _STRICT_NODES) * _STRICT_NODES

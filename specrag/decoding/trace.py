@@ -72,6 +72,21 @@ def record_token(logits: torch.Tensor, token_id: int, draft: int | None) -> Toke
     )
 
 
+def log_norms(logits: torch.Tensor) -> torch.Tensor:
+    """Returns the logarithm of the sum of exponentials of each row, one row at a time.
+
+    Threads share a long sum out in another way when there are more rows, and its last bits
+    change with it; a log-probability must not depend on how many tokens a round brought.
+
+    Args:
+        logits: ``[positions, vocab]``.
+
+    Returns:
+        ``[positions]``.
+    """
+    return torch.stack([row.logsumexp(-1) for row in logits])
+
+
 def top_logprobs(logits: torch.Tensor, k: int) -> list[list[tuple[int, float]]]:
     """Finds the most probable tokens of several positions.
 
@@ -85,7 +100,7 @@ def top_logprobs(logits: torch.Tensor, k: int) -> list[list[tuple[int, float]]]:
     """
     scores = logits.float()
     top = scores.topk(min(k, scores.shape[-1]), dim=-1)
-    log_probs = top.values - scores.logsumexp(-1, keepdim=True)
+    log_probs = top.values - log_norms(scores).unsqueeze(1)
     return [
         [(token, value) for token, value in zip(tokens, values, strict=True) if value > -math.inf]
         for tokens, values in zip(top.indices.tolist(), log_probs.tolist(), strict=True)

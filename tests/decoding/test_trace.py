@@ -9,7 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrag.decoding.trace import TokenRecord, first_child, record_token, top_logprobs
+from specrag.decoding.trace import (
+    TokenRecord,
+    first_child,
+    log_norms,
+    record_token,
+    top_logprobs,
+)
 from specrag.decoding.tree import ROOT, DraftTree
 
 rows = st.lists(
@@ -83,3 +89,17 @@ def test_the_first_child_is_the_drafter_s_own_first() -> None:
     tree = DraftTree((4, 2, 9, 1), (ROOT, ROOT, 0, 0))
 
     assert [first_child(tree, node) for node in (ROOT, 0, 1)] == [4, 9, None]
+
+
+def test_the_bits_of_a_log_probability_do_not_depend_on_the_other_positions() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        logits = torch.randn(6, 50_000, generator=torch.Generator().manual_seed(1))
+        together = log_norms(logits)
+        assert together.tolist() == [float(log_norms(row.unsqueeze(0))) for row in logits]
+        assert together.tolist() == pytest.approx(logits.logsumexp(-1).tolist())
+        alone = [top_logprobs(row.unsqueeze(0), 3)[0] for row in logits]
+        assert top_logprobs(logits, 3) == alone
+    finally:
+        torch.set_num_threads(before)
