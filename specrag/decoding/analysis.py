@@ -41,23 +41,6 @@ def expected_tokens(alpha: Acceptance, gamma: int) -> float:
     return sum(accumulate(rates, mul, initial=1.0))
 
 
-def expected_tokens_tree(confidences: Sequence[float]) -> float:
-    """Returns how many tokens a round with a tree emits on average.
-
-    Of two siblings at most one is accepted, so every node adds the probability that the whole
-    path down to it is accepted.
-
-    Args:
-        confidences: That probability for each node, as in ``DraftTree.confidences``.
-
-    Raises:
-        ConfigError: One of them is no probability.
-    """
-    for confidence in confidences:
-        _check_probability("a confidence", confidence)
-    return 1.0 + sum(confidences)
-
-
 def round_cost(
     gamma: int, epsilon: float = 0.0, costs: PassCosts | None = None, *, batch_size: int = 1
 ) -> float:

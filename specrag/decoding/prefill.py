@@ -50,13 +50,12 @@ def prefill(
     prompts = list(dict.fromkeys(request.prompt_ids for request in requests))
     cache = target.new_cache(len(prompts), capacity)
     cache.slot_multiple = slot_multiple
-    reused = [0] * len(prompts)
-    for row, prompt in enumerate(prompts) if prefix_cache is not None else ():
-        assert prefix_cache is not None, "the loop is over nothing without one"
-        states = prefix_cache.longest(prompt, len(prompt) - num_logits)
-        if states is not None:
-            cache.import_row(row, states)
-            reused[row] = cache.lengths[row]
+    if prefix_cache is not None:
+        for row, prompt in enumerate(prompts):
+            states = prefix_cache.longest(prompt, len(prompt) - num_logits)
+            if states is not None:
+                cache.import_row(row, states)
+    reused = cache.lengths
     rest = [prompt[skipped:] for prompt, skipped in zip(prompts, reused, strict=True)]
     output = target.prefill(rest, cache, num_logits)
     rows = [prompts.index(request.prompt_ids) for request in requests]

@@ -101,7 +101,7 @@ def verify_rejection(
     # leaves only likely ones at that depth: their law is then no longer `draft_probs`, the test
     # accepts them at the wrong rate, and the output is biased towards them. The same holds for
     # choosing between this function and `verify` by looking at the tokens.
-    assert tree.parents == tuple(range(ROOT, len(tree) - 1)), "rejection sampling needs a chain"
+    assert tree.is_chain, "rejection sampling needs a chain"
     assert not len(tree) or tree.draft_probs is not None, "the chain must bring its draft_probs"
     accepted: list[int] = []
     for node, token in enumerate(tree.token_ids):

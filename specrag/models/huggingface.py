@@ -12,9 +12,7 @@ from specrag.models.kv_cache import KVCache
 from specrag.models.masks import additive, visible_slots
 from specrag.models.suitability import tree_obstacle
 from specrag.models.target import ModelOutput, TreePass
-from specrag.models.tokenizer import ModelFiles
 from specrag.models.transformers_target import TransformersTarget, forward_parameters
-from specrag.models.weights import load_network
 from specrag.models.windows import attention_windows
 
 PREFILL_CHUNK = 512
@@ -50,23 +48,6 @@ class HuggingFaceTarget(TransformersTarget):
         self._cache_keyword = "cache" if "cache" in taken else "past_key_values"
         self._windows = attention_windows(model)
         self.max_context = min(self.max_context, self._windows.max_context or self.max_context)
-
-    @classmethod
-    def load(
-        cls, source: ModelFiles, name: str, *, dtype: str = "auto", device: str = "auto"
-    ) -> HuggingFaceTarget:
-        """Loads a model that speculates; ``load_target`` takes the others too.
-
-        Args:
-            source: Where the model lies.
-            name: What users call it.
-            dtype: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
-            device: ``auto`` or a torch device.
-
-        Raises:
-            ModelError: It cannot be read, does not fit, is no causal LM or evaluates no trees.
-        """
-        return cls(load_network(source, name, dtype=dtype, device=device), name)
 
     def new_cache(self, batch_size: int, capacity: int = 512) -> KVCache:
         """Returns an empty cache for this model.

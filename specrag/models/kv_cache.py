@@ -141,12 +141,6 @@ class KVCache(Cache):  # type: ignore[misc]
         used = self.max_length + self._pending
         return -(-used // self.slot_multiple) * self.slot_multiple
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory that the reserved slots take."""
-        stores = [s for layer in self.layers if layer.is_initialized for s in _stores(layer)]
-        return sum(store.numel() * store.element_size() for store in stores)
-
     def begin_pass(self, num_nodes: int, kept: int = 0) -> None:
         """Reserves the slots of the next pass.
 

@@ -77,11 +77,6 @@ class PrefixCache:
         while self.num_bytes > self.max_bytes:
             self._drop(next(iter(self._entries)))
 
-    def clear(self) -> None:
-        """Forgets everything."""
-        self._entries.clear()
-        self.num_bytes = 0
-
     def _drop(self, tokens: tuple[int, ...]) -> None:
         self.num_bytes -= _size(self._entries.pop(tokens))
 

@@ -17,7 +17,6 @@ from specrag.decoding.analysis import (
     break_even_alpha,
     break_even_epsilon,
     expected_tokens,
-    expected_tokens_tree,
     round_cost,
     speedup,
 )
@@ -94,13 +93,6 @@ def test_acceptance_by_depth_multiplies_down_the_draft(rates: list[float], gamma
         expected += path
     assert expected_tokens(rates, gamma) == pytest.approx(expected)
     assert expected_tokens([rates[0]] * 3, gamma) == expected_tokens(rates[0], gamma)
-
-
-def test_a_chain_is_a_tree() -> None:
-    assert expected_tokens_tree([]) == 1.0
-    assert expected_tokens_tree([0.7, 0.49, 0.343]) == pytest.approx(expected_tokens(0.7, 3))
-    # Root with children 0.6 and 0.3, the first of them with a child accepted half of the time.
-    assert expected_tokens_tree([0.6, 0.3, 0.3]) == pytest.approx(2.2)
 
 
 def simulated(
@@ -254,7 +246,6 @@ WRONG: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
     (expected_tokens, ([0.5, 2], 4), {}, "alpha must be between 0 and 1, got 2"),
     (expected_tokens, ([], 4), {}, "at least one figure"),
     (expected_tokens, (0.5, -1), {}, "gamma must be at least 0, got -1"),
-    (expected_tokens_tree, ([0.5, 1.1],), {}, "a confidence must be between 0 and 1"),
     (round_cost, (4, -0.5), {}, "epsilon must be a finite number of at least 0, got -0.5"),
     (round_cost, (4, math.inf), {}, "epsilon must be a finite number"),
     (round_cost, (4, math.nan), {}, "epsilon must be a finite number"),

@@ -14,6 +14,7 @@ from specrag.decoding.generator import Generation, SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.models.embedded import resolve
 from specrag.models.huggingface import HuggingFaceTarget
+from specrag.models.loader import load_target
 from specrag.models.tokenizer import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.embedded]
@@ -41,9 +42,9 @@ class Reference:
 @pytest.fixture(scope="module")
 def model(embedded_target_path: Path) -> Model:
     source = resolve(str(embedded_target_path))
-    return Model(
-        HuggingFaceTarget.load(source, "embedded", dtype="float32"), Tokenizer.load(source)
-    )
+    target = load_target(source, "embedded", dtype="float32")
+    assert isinstance(target, HuggingFaceTarget)
+    return Model(target, Tokenizer.load(source))
 
 
 @pytest.fixture(scope="module")

@@ -316,14 +316,6 @@ def test_what_cannot_be_imported_is_refused_and_changes_nothing() -> None:
         cache.import_row(1, states)
 
 
-def test_the_bytes_are_those_of_the_reserved_slots() -> None:
-    cache = KVCache(len(LAYERS), 2, 8)
-    assert cache.num_bytes == 0
-    run_pass(cache, [[1], [2]])
-    # Two layers of 2 * 3 and 1 * 4 numbers a slot, keys and values, four bytes each.
-    assert cache.num_bytes == 2 * 8 * (6 + 4) * 2 * 4
-
-
 def test_a_batch_of_no_rows_is_possible() -> None:
     cache = filled([[1, 2]])
     cache.select_rows([])

@@ -125,14 +125,6 @@ def test_what_is_short_is_not_kept() -> None:
     assert len(added(PrefixCache(10**9), (), (1,), A[:15])) == 0
 
 
-def test_everything_can_be_forgotten() -> None:
-    cache = added(PrefixCache(10**9), A, B)
-    cache.clear()
-
-    assert (len(cache), cache.num_bytes) == (0, 0)
-    assert length_of(added(cache, C), C) == 20
-
-
 def test_a_negative_bound_is_refused() -> None:
     with pytest.raises(ConfigError, match="got -5"):
         PrefixCache(-5)

@@ -52,11 +52,6 @@ class DraftRow:
         self._history = TokenHistory((), 2 * len(context.prompt_ids) + 1)
         self.observe(context.prompt_ids)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a token's probability is the model's own, whatever the history."""
-        return self._sampler is None
-
     @torch.inference_mode()  # as the proposals are: the history is written to in both
     def observe(self, token_ids: Sequence[int]) -> None:
         """Takes note of committed tokens.
