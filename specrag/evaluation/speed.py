@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -162,12 +162,16 @@ def _figures(measured: Measurement, plain: Measurement) -> dict[str, Any]:
 
 
 def _arm(generator: SpeculativeGenerator, name: str) -> SpeculativeGenerator:
-    """Nothing is kept between requests: the second arm would find the prompts of the first."""
+    """Nothing is kept between requests: the second arm would find the prompts of the first.
+
+    Plain decoding is never strict, so that a strict run shows what strictness costs.
+    """
+    config = replace(generator.config, strict=generator.config.strict and name != PLAIN)
     drafter = named_drafter(name)
     target, tokenizer, costs = generator.target, generator.tokenizer, generator.costs
     if costs is not None:
-        costs = costs_of(target, tokenizer, drafter, generator.config)
-    return SpeculativeGenerator(target, tokenizer, drafter, generator.config, costs)
+        costs = costs_of(target, tokenizer, drafter, config)
+    return SpeculativeGenerator(target, tokenizer, drafter, config, costs)
 
 
 def _decode(arm: SpeculativeGenerator, prompt: BenchPrompt, params: SamplingParams) -> Generation:

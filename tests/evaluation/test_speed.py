@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.errors import ConfigError
 from specrag.evaluation.prompts import BenchPrompt
 from specrag.evaluation.speed import Measurement, measure_speed, speed_report
+from specrag.models.target import TreePass
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 
 PROMPTS = [
@@ -78,3 +82,24 @@ def test_answers_of_one_token_have_no_speed_to_compare(generator: SpeculativeGen
     prompts = [BenchPrompt("1", "rag", "abc abc abc")]
     found = measure_speed(generator, prompts, ["suffix"], max_tokens=1)
     assert [row["speedup"] for row in speed_report(found)["results"]] == [None, None]
+
+
+def test_a_strict_run_is_compared_with_ordinary_plain_decoding(
+    generator: SpeculativeGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = generator.target
+    strict = SpeculationConfig(num_speculative_tokens=7, strict=True)
+    widths: dict[int, int] = {}
+    forward = target.forward
+
+    def watched(tree_pass: TreePass, *rest: Any) -> Any:
+        width = tree_pass.token_ids.shape[1]
+        widths[width] = widths.get(width, 0) + 1
+        return forward(tree_pass, *rest)
+
+    monkeypatch.setattr(target, "forward", watched)
+    arms = SpeculativeGenerator(target, generator.tokenizer, "none", strict)
+    measured = measure_speed(arms, PROMPTS[:1], ["suffix"], max_tokens=12)
+
+    assert set(widths) == {1, 8}
+    assert [m.num_equal for m in measured] == [1, 1]
