@@ -53,8 +53,9 @@ class SpeculationConfig:
         verification: ``match`` gives the tokens of plain decoding for the same seed, for any
             draft; ``rejection`` accepts sampled drafts with the probability min(1, p/q), which
             accepts more of them and keeps the distribution, not the tokens.
-        strict: Run all passes at one width (of whole groups of eight nodes), so that the output is plain decoding's bit for bit,
-            in any precision; drafts are chains then, and a pass costs what the widest costs.
+        strict: Run all passes at one width, of whole groups of eight nodes, so that the output is
+            plain decoding's bit for bit, in any precision; drafts are chains then, and a pass
+            costs what the widest costs.
         optimistic: Draft the next round while the target verifies; ``auto`` does so where
             the drafter does not compete with the target for the processor.
     """
