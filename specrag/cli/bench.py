@@ -47,7 +47,7 @@ def bench(
     from specrag.decoding.drafter import named_drafter
     from specrag.decoding.generator import SpeculativeGenerator
     from specrag.evaluation.prompts import load_prompts
-    from specrag.evaluation.speed import measure_speed, speed_report
+    from specrag.evaluation.speed.measure import measure_speed, speed_report
 
     names = drafters or ["suffix"]
     config = chosen(SpeculationConfig, ctx.params)

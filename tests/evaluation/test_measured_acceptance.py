@@ -15,7 +15,7 @@ from specrag.decoding.tree import DraftTree
 from specrag.errors import InputError
 from specrag.evaluation.measured_acceptance import MeasuredAcceptance, load_acceptance
 from specrag.evaluation.prompts import BenchPrompt
-from specrag.evaluation.speed import measure_speed, speed_report
+from specrag.evaluation.speed.measure import measure_speed, speed_report
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 
 PER_POS = {"num_accepted_tokens_per_pos": [60, 30, 24]}

@@ -9,7 +9,7 @@ from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.errors import ConfigError
 from specrag.evaluation.prompts import BenchPrompt
-from specrag.evaluation.speed import Measurement, measure_speed, speed_report
+from specrag.evaluation.speed.measure import Measurement, measure_speed, speed_report
 from specrag.models.target import TreePass
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import torch
 
 from specrag.decoding.costs import costs_of
 from specrag.decoding.drafter import named_drafter
 from specrag.decoding.generator import Generation, SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.stats import DecodingStats
+from specrag.evaluation.machine import machine
 from specrag.evaluation.prompts import BenchPrompt
 
 PLAIN = "none"
@@ -117,28 +114,6 @@ def speed_report(measurements: Sequence[Measurement]) -> dict[str, Any]:
         "machine": machine(),
         "results": [_figures(m, plain[m.category]) for m in measurements],
     }
-
-
-def machine() -> dict[str, Any]:
-    """Returns what the figures were measured on."""
-    return {
-        "processor": _processor(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 - a device file
-            names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor()
 
 
 def _figures(measured: Measurement, plain: Measurement) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Evaluation sets: files of many formats become questions with answers and documents."""

@@ -1,0 +1,1 @@
+"""Measures of answers, passages and citations, and how sure they are."""

@@ -1,0 +1,1 @@
+"""Question answering, offline: many questions, several modes, one report."""
