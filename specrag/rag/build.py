@@ -6,7 +6,7 @@ import hashlib
 import logging
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specrag.decoding.budget import SpeculationConfig
@@ -23,13 +23,15 @@ from specrag.models.tokenizer import Tokenizer
 from specrag.rag.config import PipelineConfig, TargetConfig, load_pipeline
 from specrag.rag.pipeline import Pipeline
 from specrag.rag.prompt import PromptBuilder
-from specrag.retrieval.build import BuildReport, build_index
+from specrag.retrieval.build import BuildReport, build_from_documents, build_index
+from specrag.retrieval.document import Document
 from specrag.retrieval.encoder import Encoder, SentenceTransformerEncoder
 from specrag.retrieval.recipe import IndexRecipe, load_recipe
 from specrag.retrieval.retriever import Retriever, open_index
 
 _LOG = logging.getLogger(__name__)
 
+_CHUNK_SIZE, _CHUNK_OVERLAP = 180, 30  # of what comes without a recipe, in tokens
 DOCS_PATTERNS = ("**/*.md", "**/*.markdown", "**/*.rst", "**/*.txt")
 
 
@@ -191,8 +193,8 @@ def docs_recipe(docs: Path) -> IndexRecipe:
         encoder=DEFAULT_ENCODER,
         description=f"Documents in {place}",
         patterns=DOCS_PATTERNS,
-        chunk_size=180,
-        chunk_overlap=30,
+        chunk_size=_CHUNK_SIZE,
+        chunk_overlap=_CHUNK_OVERLAP,
     )
 
 
@@ -250,6 +252,27 @@ def open_named(index: str | Path, progress: bool = False) -> Retriever:
         # Only here is it known what the user called the index.
         command = f"specrag index build {shlex.quote(str(index))} --force"
         raise IndexFormatError(error.message, hint=f"build it again: {command}") from error
+
+
+def open_documents(
+    documents: Sequence[Document], name: str, *, progress: bool = False
+) -> Retriever:
+    """Opens an index of documents that are at hand, building it when it is not there yet.
+
+    Args:
+        documents: What to ask; their ids differ.
+        name: Of the index; the same name with other documents builds it anew.
+        progress: Whether to show progress bars on standard error.
+
+    Raises:
+        InputError: There is no document.
+    """
+    recipe = IndexRecipe(
+        name, Path(), DEFAULT_ENCODER, chunk_size=_CHUNK_SIZE, chunk_overlap=_CHUNK_OVERLAP
+    )
+    encoder = named_encoder(recipe.encoder)
+    build_from_documents(documents, recipe, encoder, index_dir(name), progress=progress)
+    return open_index(index_dir(name), encoder)
 
 
 def speculation_config(config: PipelineConfig) -> SpeculationConfig:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from specrag.decoding.generator import SpeculativeGenerator
-from specrag.decoding.row import RowUpdate
+from specrag.decoding.row import DecodingRequest, Row, RowUpdate
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.session import DecodingSession
 from specrag.errors import InputError, SpecragError
@@ -146,7 +146,7 @@ class Pipeline:
         if wanted < 1:
             raise InputError(f"k must be at least 1, got {wanted}")
         run = _Run(_stripped(question), params or self.params, wanted)
-        return self._events(run, self._gate_of(chosen, run.question))
+        return self._events(run, self.gate_for(chosen, run.question))
 
     def warm_up(self, *, wait: bool = True) -> None:
         """Loads what the first lookup would load, which takes seconds.
@@ -197,8 +197,13 @@ class Pipeline:
                 if run.draft is not None:
                     run.draft.close()
 
-    def _gate_of(self, mode: str, question: str) -> RetrievalGate:
-        """What the user fixed comes first, then the rules, then the gate."""
+    def gate_for(self, mode: str, question: str) -> RetrievalGate:
+        """Returns what decides on a question: what the user fixed, then the rules, then the gate.
+
+        Args:
+            mode: ``auto``, ``always`` or ``never``.
+            question: In plain words.
+        """
         if self.retriever is None:
             return FixedGate(False, "There is no index, so nothing was looked up.")
         if mode == "never":
@@ -244,23 +249,37 @@ class Pipeline:
         session = self._closed_book(run)
         while not session.finished and session.rows[0].stats.num_tokens < self.draft_tokens:
             run.updates.append(session.step()[0])
-        row = session.rows[0]
-        assert row.trace is not None, "the closed-book session is traced"
+        return self.signals_in(session.rows[0], run.question)
+
+    def signals_in(self, row: Row, question: str) -> GateSignals:
+        """Reads the gate's signals off the beginning of a closed-book answer.
+
+        Args:
+            row: It was made by ``closed_book_request`` and has begun.
+            question: What was asked.
+        """
+        assert row.trace is not None, "the closed-book row is traced"
         return measure(
             row.trace,
-            num_question=len(self.generator.tokenizer.encode(run.question)),
+            num_question=len(self.generator.tokenizer.encode(question)),
             num_tokens=self.draft_tokens,
-            term_coverage=self.retriever.term_coverage(run.question) if self.retriever else 0.0,
+            term_coverage=self.retriever.term_coverage(question) if self.retriever else 0.0,
         )
+
+    def closed_book_request(self, question: str, params: SamplingParams) -> DecodingRequest:
+        """Returns the row that answers a question without passages, traced for the gate.
+
+        Args:
+            question: What was asked.
+            params: How to generate.
+        """
+        prompt = self.prompts.closed_book(question)
+        num_traced = self.prompts.question_span(question)
+        return self.generator.request(prompt.messages, params, num_traced=num_traced)
 
     def _closed_book(self, run: _Run) -> DecodingSession:
         run.prompt = self.prompts.closed_book(run.question)
-        request = self.generator.request(
-            run.prompt.messages,
-            run.params,
-            num_traced=self.prompts.question_span(run.question),
-        )
-        run.draft = self.generator.open([request])
+        run.draft = self.generator.open([self.closed_book_request(run.question, run.params)])
         return run.draft
 
     def _answering_session(
@@ -287,23 +306,54 @@ class Pipeline:
         self, run: _Run, session: DecodingSession, decision: GateDecision
     ) -> tuple[CitationsEvent, DoneEvent]:
         row = session.rows[0]
-        citations = cite(run.question, row.text, run.prompt.passages)
-        answer = Answer(
+        answer = self.answer_of(
+            row,
+            run.question,
+            run.prompt,
+            decision,
+            self._usage(run, session),
+            _timings(run, session),
+            request_id=run.request_id,
+        )
+        return CitationsEvent(answer.citations), DoneEvent(answer)
+
+    def answer_of(
+        self,
+        row: Row,
+        question: str,
+        prompt: PackedPrompt,
+        decision: GateDecision,
+        usage: Usage,
+        timings: Timings,
+        *,
+        request_id: str,
+    ) -> Answer:
+        """Makes the answer of a decoded row.
+
+        Args:
+            row: It has ended.
+            question: What was asked.
+            prompt: What the row was decoded from.
+            decision: The gate's.
+            usage: Tokens and lookups.
+            timings: Where the time went.
+            request_id: Of the answer.
+        """
+        return Answer(
             text=row.text,
-            citations=citations,
+            citations=cite(question, row.text, prompt.passages),
             gate=decision,
-            usage=self._usage(run, session),
+            usage=usage,
             speculation=row.stats,
-            timings=_timings(run, session),
+            timings=timings,
             drafter=self.generator.drafter.name,
             model=self.generator.target.name,
             pipeline=self.name,
             index=self.retriever.name if self.retriever else "",
             index_version=self.retriever.index_version if self.retriever else "",
-            request_id=run.request_id,
+            request_id=request_id,
             finish_reason=row.finish_reason or "length",
         )
-        return CitationsEvent(citations), DoneEvent(answer)
 
     def _usage(self, run: _Run, session: DecodingSession) -> Usage:
         row = session.rows[0]

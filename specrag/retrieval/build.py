@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,20 +93,54 @@ def build_index(
     _check_fits(recipe, encoder)
     loaded = load_folder(recipe.corpus, recipe.patterns)
     _check_any(loaded, recipe.corpus)
-    origin = _origin(recipe, encoder, loaded.documents)
+    report = build_from_documents(
+        loaded.documents, recipe, encoder, destination, progress=progress, force=force
+    )
+    seconds = time.perf_counter() - started
+    return replace(report, failures=loaded.failures, seconds=seconds)
+
+
+def build_from_documents(
+    documents: Sequence[Document],
+    recipe: IndexRecipe,
+    encoder: Encoder,
+    destination: Path,
+    *,
+    progress: bool = False,
+    force: bool = False,
+) -> BuildReport:
+    """Builds an index of documents that are at hand, as ``build_index`` does of a folder's.
+
+    Args:
+        documents: What to index; their ids differ.
+        recipe: How; its corpus and patterns are not looked at.
+        encoder: Turns passages into vectors.
+        destination: The index folder.
+        progress: Whether to show progress bars on standard error.
+        force: Whether to build even if nothing has changed.
+
+    Raises:
+        ConfigError: The passages are larger than the encoder takes.
+        InputError: There is no document, or another process is building.
+    """
+    started = time.perf_counter()
+    _check_fits(recipe, encoder)
+    if not documents:
+        raise InputError(f"there is no document to index for {recipe.name!r}")
+    origin = _origin(recipe, encoder, documents)
     with builder_lock(destination):
         current = _usable_generation(destination)
         unchanged = current is not None and _was_made_from(current.manifest, origin)
         generation = current if unchanged and not force else None
         if generation is None:
-            generation = _build(loaded.documents, encoder, destination, origin, progress)
+            generation = _build(documents, encoder, destination, origin, progress)
             prune(destination, generation, current.path if current else None)
     return BuildReport(
         path=generation.path,
         index_version=generation.manifest.index_version,
         num_documents=generation.manifest.num_documents,
         num_passages=generation.manifest.num_passages,
-        failures=loaded.failures,
+        failures=(),
         built=generation is not current,
         seconds=time.perf_counter() - started,
     )
