@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from specrag.errors import ConfigError, InputError, suggest
+from specrag.evaluation.datasets.draft import Draft
+from specrag.evaluation.datasets.files import RawFile, Row, json_of, read_file, rows_of
 from specrag.evaluation.datasets.folders import (
     is_beir,
     is_cranfield,
     read_beir,
     read_cranfield,
 )
-from specrag.evaluation.datasets.draft import Draft
-from specrag.evaluation.datasets.files import RawFile, Row, json_of, read_file, rows_of
 from specrag.evaluation.datasets.hub import PREFIX, read_hub
 from specrag.evaluation.datasets.item import EvalDataset, EvalItem, Task
 from specrag.evaluation.datasets.open_domain import (

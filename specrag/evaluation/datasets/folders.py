@@ -93,6 +93,8 @@ def _marked(file: RawFile) -> list[tuple[str, dict[str, str]]]:
     entries = []
     for block in re.split(r"^\.I\s+", file.text, flags=re.MULTILINE)[1:]:
         head, _, rest = block.partition("\n")
+        if not head.strip():
+            continue  # the queries end with a mark that nothing follows
         pieces = re.split(r"^\.([A-Z])\s*$", rest, flags=re.MULTILINE)[1:]
         entries.append((head.strip(), dict(zip(pieces[::2], pieces[1::2], strict=True))))
     if not entries:
