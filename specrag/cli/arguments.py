@@ -9,6 +9,8 @@ from specrag.errors import InputError
 
 if TYPE_CHECKING:
     from specrag.rag.build import SpecRAG
+    from specrag.rag.config import PipelineConfig
+    from specrag.retrieval.retriever import Retriever
 
 
 def read_text(argument: str) -> str:
@@ -58,17 +60,23 @@ def show_progress() -> bool:
     return sys.stderr.isatty()
 
 
-def load_rag(pipeline: str, docs: str | None = None) -> SpecRAG:
+def load_rag(
+    pipeline: str | PipelineConfig,
+    docs: str | None = None,
+    index: str | Retriever | None = None,
+) -> SpecRAG:
     """Loads a pipeline, with progress on standard error.
 
     Args:
-        pipeline: Its name or the path of its file.
+        pipeline: Its name, the path of its file, or its definition.
         docs: Documents to ask instead of its index.
+        index: Another index to ask instead, by name or opened.
     """
     from specrag.rag.config import load_pipeline
 
-    load_pipeline(pipeline)  # a typo should not cost the time of importing torch
+    # A typo should not cost the time of importing torch.
+    config = load_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
 
     from specrag.rag.build import SpecRAG
 
-    return SpecRAG.load(pipeline, docs=docs, progress=show_progress())
+    return SpecRAG.load(config, docs=docs, index=index, progress=show_progress())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +16,7 @@ from specrag.errors import ConfigError
 if TYPE_CHECKING:
     from specrag.evaluation.datasets.item import EvalDataset
     from specrag.rag.build import SpecRAG
+    from specrag.retrieval.retriever import Retriever
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -125,24 +128,30 @@ def _pipeline(
     branches: tuple[str, ...],
 ) -> SpecRAG:
     """Loads the pipeline over the documents that the questions are about."""
+    from specrag.rag.config import load_pipeline
+
     if corpus and index is not None:
         raise ConfigError("--corpus and --index exclude each other", hint="give one of them")
+    config = load_pipeline(name)
     if "always" not in branches:
-        return load_rag(name, documents=())
+        return load_rag(replace(config, retrieval=replace(config.retrieval, index="")))
     if index is not None:
-        return load_rag(name, index=index)
-    return load_rag(name, documents=_documents(dataset, corpus))
+        return load_rag(config, index=index)
+    return load_rag(config, index=_opened(dataset, corpus))
 
 
-def _documents(dataset: EvalDataset, corpus: list[str]) -> Any:
+def _opened(dataset: EvalDataset, corpus: list[str]) -> Retriever:
     from specrag.evaluation.datasets.catalog import load_documents
+    from specrag.rag.build import open_documents
 
-    found = {document.id: document for source in corpus for document in load_documents(source)}
-    if corpus:
-        return tuple(found.values())
-    if not dataset.documents:
+    if not corpus and not dataset.documents:
         raise ConfigError(
             f"the set {dataset.name!r} comes without documents",
             hint="name some with --corpus or --index, or use --modes never",
         )
-    return dataset.documents
+    parts = [load_documents(source) for source in corpus] or [dataset.documents]
+    found = {document.id: document for part in parts for document in part}
+    # Named after what is in it, so that runs over the same documents share an index.
+    digest = hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:8]
+    name = f"eval-{'corpus' if corpus else dataset.name}-{digest}"
+    return open_documents(tuple(found.values()), name, progress=show_progress())

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("specrag.cli.index:app", "Build, search and inspect document indexes."),
     "gate": ("specrag.cli.gate:app", "Explain and calibrate the retrieval gate."),
     "serve": ("specrag.cli.serve:serve", "Serve POST /ask over HTTP."),
+    "eval": ("specrag.cli.eval:app", "Measure answers on sets of questions; compare runs."),
     "bench": ("specrag.cli.bench:bench", "Measure drafters against plain decoding."),
     "advise": ("specrag.cli.advise:advise", "Say whether speculation pays, and what to use."),
     "models": ("specrag.cli.models:app", "List and fetch the embedded models."),

@@ -90,13 +90,19 @@ class SpecRAG(Pipeline):
 
     @classmethod
     def load(
-        cls, pipeline: str = "qa", *, docs: str | Path | None = None, progress: bool = False
+        cls,
+        pipeline: str | PipelineConfig = "qa",
+        *,
+        docs: str | Path | None = None,
+        index: str | Retriever | None = None,
+        progress: bool = False,
     ) -> SpecRAG:
         """Loads a pipeline definition, building its index when needed.
 
         Args:
-            pipeline: A pipeline's name, or the path of a TOML file.
+            pipeline: A pipeline's name, the path of a TOML file, or a definition.
             docs: A folder of documents (or one file) to ask instead of the pipeline's index.
+            index: Name of an index recipe, or a retriever, to ask instead of the pipeline's.
             progress: Whether to show progress bars on standard error.
 
         Raises:
@@ -104,8 +110,8 @@ class SpecRAG(Pipeline):
             ModelError: A model cannot be fetched or loaded.
             IndexFormatError: The index is damaged or foreign.
         """
-        config = load_pipeline(pipeline)
-        rag = cls.from_config(config, docs=docs, progress=progress)
+        config = load_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+        rag = cls.from_config(config, docs=docs, index=index, progress=progress)
         rag.gate = _gate(config, rag.fingerprints())
         return rag
 
@@ -115,6 +121,7 @@ class SpecRAG(Pipeline):
         config: PipelineConfig,
         *,
         docs: str | Path | None = None,
+        index: str | Retriever | None = None,
         progress: bool = False,
     ) -> SpecRAG:
         """Makes the pipeline of a definition without its calibration, which may not exist yet.
@@ -122,12 +129,13 @@ class SpecRAG(Pipeline):
         Args:
             config: The definition.
             docs: As for ``load``.
+            index: As for ``load``.
             progress: Whether to show progress bars on standard error.
         """
         return cls(
             target=str(_beside(config, config.target.model)),
             drafter=config.drafter.name,
-            index=Path(docs) if docs is not None else _beside(config, config.retrieval.index),
+            index=Path(docs) if docs is not None else index or _own_index(config),
             config=config,
             progress=progress,
         )
@@ -317,6 +325,10 @@ def calibration_path(config: PipelineConfig) -> Path | None:
         config: Its definition.
     """
     return config.folder / config.gate.calibration if config.gate.calibration else None
+
+
+def _own_index(config: PipelineConfig) -> str | Path | None:
+    return _beside(config, config.retrieval.index) if config.retrieval.index else None
 
 
 def _beside(config: PipelineConfig, name: str) -> str | Path:

@@ -87,9 +87,11 @@ def default_labels(config: PipelineConfig) -> Path:
         config: The pipeline's definition.
 
     Raises:
-        ConfigError: There is no such recipe.
+        ConfigError: There is no such recipe, or the pipeline has no index.
     """
     index = config.retrieval.index
+    if not index:
+        raise ConfigError(f"the pipeline {config.name!r} has no index, so there is no gate to fit")
     if index.endswith(".toml") or index.startswith(("./", "../")):
         return (config.folder / index).parent / LABELS_NAME
     return find_definition("indexes", index, f"{index}/recipe.toml").parent / LABELS_NAME

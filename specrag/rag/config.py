@@ -59,7 +59,7 @@ class RetrievalConfig:
     """The index that is asked, and how much of it reaches the prompt.
 
     Attributes:
-        index: Name of an index recipe, or path of its TOML file.
+        index: Name of an index recipe, or path of its TOML file; empty for no documents at all.
         k: Passages to look up.
         context_tokens: Most prompt tokens for passages; those that do not fit are left out whole.
     """

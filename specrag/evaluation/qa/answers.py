@@ -12,7 +12,7 @@ from typing import Any
 
 from specrag.errors import ConfigError, InputError
 from specrag.evaluation.datasets.item import EvalDataset, EvalItem
-from specrag.evaluation.qa.settings import QaSettings, configuration
+from specrag.evaluation.qa.settings import QaSettings, answers_key
 from specrag.gate.signals import LookupSignals
 from specrag.rag.batch import BatchAnswer, answer_closed_book, answer_open_book
 from specrag.rag.pipeline import Pipeline
@@ -51,7 +51,7 @@ def answer_all(
         InputError: Another process is at it, or it cannot be written to.
     """
     with _owned(folder):
-        _check_same_run(folder, configuration(pipeline, dataset, settings), restart)
+        _check_same_run(folder, answers_key(pipeline, dataset, settings), restart)
         batches = list(_batches(dataset.items, settings.batch_size))
         with (folder / ANSWERS_NAME).open("a+b") as file:
             done = _kept(file, batches, settings.branches)

@@ -116,7 +116,8 @@ def _curve(score: Array, closed: Array, opened: Array) -> Array:
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     sizes = np.diff(np.r_[starts, len(ordered)])
     means = np.repeat(np.add.reduceat(gains, starts) / sizes, sizes)
-    return closed.mean() + np.r_[0.0, np.cumsum(means)] / len(score)
+    curve: Array = closed.mean() + np.r_[0.0, np.cumsum(means)] / len(score)
+    return curve
 
 
 def _area(curve: Array) -> float:
@@ -147,7 +148,7 @@ def _captured(score: Array, closed: Array, opened: Array) -> float | None:
 def _auroc(truth: np.ndarray[Any, np.dtype[np.bool_]], score: Array) -> float | None:
     if truth.all() or not truth.any():
         return None
-    return _rounded(float(roc_auc_score(truth, score)))
+    return round(float(roc_auc_score(truth, score)), 6)
 
 
 def _points(

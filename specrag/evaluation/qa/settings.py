@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -101,4 +102,26 @@ def configuration(
         "index": retriever.name if retriever else None,
         "index_fingerprint": retriever.fingerprint if retriever else None,
         "gate_fingerprint": pipeline.gate.fingerprint,
+    }
+
+
+def answers_key(
+    pipeline: Pipeline, dataset: EvalDataset, settings: QaSettings
+) -> Mapping[str, Any]:
+    """Returns what the kept answers depend on: other judging or another gate may share them.
+
+    Args:
+        pipeline: Parts and settings.
+        dataset: The questions, sampled already.
+        settings: Of the run.
+    """
+    known = dict(configuration(pipeline, dataset, settings))
+    for name in ("settings", "gate_fingerprint"):
+        del known[name]
+    questions = "\n".join(f"{item.id} {item.question}" for item in dataset.items)
+    return {
+        **known,
+        "questions": hashlib.sha256(questions.encode()).hexdigest()[:16],
+        "branches": list(settings.branches),
+        "batch_size": settings.batch_size,
     }
