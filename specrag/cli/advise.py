@@ -62,7 +62,8 @@ def advise(
     from specrag.evaluation.advise import advise_report
     from specrag.evaluation.cost_table import read_costs
     from specrag.evaluation.measured_acceptance import load_acceptance
-    from specrag.evaluation.plots import check_plot, plot_speedup
+    from specrag.evaluation.plots.canvas import check_plot
+    from specrag.evaluation.plots.speedup import plot_speedup
     from specrag.evaluation.uses import USES, check_use
 
     # What can be wrong is checked before the seconds that loading takes.

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from specrag.errors import ConfigError, MissingExtraError
-from specrag.evaluation.plots import FORMATS, check_plot, plot_speedup
+from specrag.evaluation.plots.canvas import FORMATS, check_plot
+from specrag.evaluation.plots.speedup import plot_speedup
 
 CURVES = [("alpha 0.50", [1.0, 1.2, 1.1]), ("alpha 0.90", [1.0, 1.5, 1.9])]
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
