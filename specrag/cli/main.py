@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("specrag.cli.serve:serve", "Serve POST /ask over HTTP."),
     "eval": ("specrag.cli.eval:app", "Measure answers on sets of questions; compare runs."),
     "bench": ("specrag.cli.bench:bench", "Measure drafters against plain decoding."),
+    "peers": ("specrag.cli.peers:app", "Install other engines to measure beside this one."),
     "advise": ("specrag.cli.advise:advise", "Say whether speculation pays, and what to use."),
     "models": ("specrag.cli.models:app", "List and fetch the embedded models."),
 }

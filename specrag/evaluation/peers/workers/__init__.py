@@ -1,0 +1,1 @@
+"""Scripts that other interpreters run; they import nothing of this package."""
