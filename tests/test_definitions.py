@@ -9,18 +9,27 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
-from specrag.decoding.budget import SpeculationConfig
+from specrag.drafters.catalog import parse
 from specrag.errors import ConfigError, GateError
 from specrag.gate.calibration import Calibration
 from specrag.gate.policy import CalibratedGate
 from specrag.models.devices import DTYPES
-from specrag.rag.build import SpecRAG, calibration_path, named_recipe, sampling_params
-from specrag.rag.config import PipelineConfig, load_pipeline
+from specrag.models.embedded import EMBEDDED
+from specrag.models.tiny import tiny_target, tiny_tokenizer
+from specrag.rag.build import (
+    SpecRAG,
+    calibration_path,
+    named_recipe,
+    sampling_params,
+    speculation_config,
+)
+from specrag.rag.config import GateConfig, PipelineConfig, load_pipeline
 from specrag.retrieval.loaders import load_folder
 from specrag.retrieval.recipe import IndexRecipe, load_recipe
 
@@ -75,9 +84,71 @@ def test_a_pipeline_loads_and_its_values_work(path: Path) -> None:
     config = load_pipeline(str(path))
     assert config.description
     assert config.target.dtype in ("auto", *DTYPES)
-    SpeculationConfig(config.drafter.num_speculative_tokens, branching=config.drafter.branching)
+    speculation_config(config)
     sampling_params(config)
-    assert named_recipe(config.retrieval.index).corpus.exists()
+    parse(config.drafter.name)
+    if config.retrieval.index:
+        assert named_recipe(config.retrieval.index).corpus.exists()
+    else:
+        assert config.gate == GateConfig(mode="never")
+
+
+@pytest.fixture(scope="module")
+def toy_models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Folders of saved toy models, which stand for those of a definition."""
+    folder = tmp_path_factory.mktemp("toys")
+    for seed in range(2):
+        place = folder / str(seed)
+        tiny_target(seed, vocab_size=80, max_context=2048).model.save_pretrained(place)
+        tiny_tokenizer(80).backend.save_pretrained(place)
+    return sorted(folder.iterdir())
+
+
+@every_pipeline
+def test_a_pipeline_answers_with_toys_for_its_models(
+    path: Path,
+    toy_models: list[Path],
+    tiny_rag: SpecRAG,
+    tmp_path: Path,
+    isolated_home: Path,
+) -> None:
+    text = path.read_text(encoding="utf-8")
+    config = load_pipeline(str(path))
+    drafts = re.findall(r"draft:([^+>,]+)", config.drafter.name)
+    # A draft model's name may begin as the target's does.
+    for name, place in zip([*drafts, config.target.model], toy_models[::-1], strict=False):
+        text = text.replace(name, str(place))
+    text = re.sub("max_tokens = .*", "max_tokens = 8", text)
+    text = re.sub("calibration = .*", "", text)
+    copy = tmp_path / path.name
+    copy.write_text(text, encoding="utf-8")
+    index = tiny_rag.retriever if config.retrieval.index else None
+    rag = SpecRAG.load(str(copy), index=index)
+    answer = rag.ask("Where do the whales live?")
+    assert answer.usage.completion_tokens > 0
+    assert (answer.pipeline, answer.gate.retrieve) == (path.stem, index is not None)
+    assert answer.drafter.count("draft:") == len(drafts)
+    assert (rag.generator.drafter.models != ()) == bool(drafts)
+
+
+def test_a_definition_with_a_draft_model_is_among_those_that_are_tried() -> None:
+    names = [load_pipeline(str(path)).drafter.name for path in PIPELINES]
+    assert any("+draft:" in name for name in names)
+    assert any(">draft:" in name for name in names)
+
+
+@pytest.mark.embedded
+@every_pipeline
+def test_a_pipeline_of_embedded_models_answers(
+    path: Path, embedded_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECRAG_HOME", str(embedded_home))
+    config = load_pipeline(str(path))
+    if config.target.model not in EMBEDDED:
+        pytest.skip("its models are on the hub")
+    rag = SpecRAG.load(str(path))
+    answer = rag.ask("What is two plus two?", params=replace(rag.params, max_tokens=8))
+    assert answer.text.strip()
 
 
 @every_pipeline

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,20 +15,52 @@ from specrag.cli.decoding_options import (
     Strict,
     chosen,
 )
+from specrag.cli.output import echo_json
+from specrag.errors import InputError
+
+if TYPE_CHECKING:
+    from specrag.evaluation.reports.report import Report
+    from specrag.evaluation.speed.benchmark import OpenPeer, SpeedSettings
+
+_Datasets = Annotated[
+    list[str],
+    typer.Argument(metavar="DATASET...", help="Files of prompts: Spec-Bench's or other sets."),
+]
+_Format = Annotated[str, typer.Option(help="Format of the sets; auto tells it by the content.")]
+_By = Annotated[str, typer.Option(metavar="group|category", help="What is reported apart.")]
+_Categories = Annotated[
+    str, typer.Option(help="Groups or categories to measure, with commas; all by default.")
+]
+_PerCategory = Annotated[int, typer.Option(min=1, help="Prompts of each category.")]
+_Seed = Annotated[
+    int | None, typer.Option(help="Draws the prompts; without it the first are taken.")
+]
+_Drafters = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Drafter; repeat it for several.")
+]
+_Peers = Annotated[
+    str, typer.Option(metavar="NAMES|all", help="Other engines to measure, with commas.")
+]
+_DraftModel = Annotated[str, typer.Option(help="Draft model, for peers that need one.")]
+_Rounds = Annotated[int, typer.Option(min=1, help="Times that all is decoded; medians count.")]
+_WarmUps = Annotated[int, typer.Option(min=0, help="Answers that each decodes first for nothing.")]
+_Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads, pinned to processors; torch's by default.")
+]
+_Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write the report into.")]
 
 
 def bench(
     ctx: typer.Context,
-    questions: Annotated[
-        Path, typer.Argument(help="JSON lines with question_id, category and turns (Spec-Bench).")
-    ],
-    categories: Annotated[
-        str, typer.Option(help="Categories to measure, with commas; all by default.")
-    ] = "",
-    per_category: Annotated[int, typer.Option(min=1, help="Prompts of each category.")] = 10,
-    drafters: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Drafter; repeat it for several.")
-    ] = None,
+    datasets: _Datasets,
+    format: _Format = "auto",
+    by: _By = "group",
+    categories: _Categories = "",
+    per_category: _PerCategory = 10,
+    seed: _Seed = None,
+    drafters: _Drafters = None,
+    peers: _Peers = "",
+    draft_model: _DraftModel = "",
     model: Annotated[str, typer.Option(help="Target to decode with.")] = "smollm2-135m-instruct",
     num_speculative_tokens: NumSpeculativeTokens = 15,
     branching: Branching = 4,
@@ -37,62 +68,77 @@ def bench(
     strict: Strict = False,
     dtype: Dtype = "auto",
     max_tokens: Annotated[int, typer.Option(min=2, help="Most tokens of an answer.")] = 128,
-    rounds: Annotated[int, typer.Option(min=1, help="Times to decode; the fastest counts.")] = 1,
+    rounds: _Rounds = 3,
+    warm_ups: _WarmUps = 1,
+    threads: _Threads = None,
+    out: _Out = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measures drafters against plain decoding of the same engine, interleaved."""
+    """Measures drafters and other engines against plain decoding, interleaved."""
     from tqdm import tqdm
 
     from specrag.decoding.budget import SpeculationConfig
-    from specrag.decoding.drafter import named_drafter
-    from specrag.decoding.generator import SpeculativeGenerator
-    from specrag.evaluation.prompts import load_prompts
-    from specrag.evaluation.speed.measure import measure_speed, speed_report
+    from specrag.evaluation.datasets.catalog import load_dataset
+    from specrag.evaluation.speed.benchmark import SpeedSettings, benchmark
 
-    names = drafters or ["suffix"]
-    config = chosen(SpeculationConfig, ctx.params)
-    for name in names[1:]:
-        named_drafter(name)  # a typo should not cost the time of loading the target
-    wanted = [name.strip() for name in categories.split(",") if name.strip()]
-    prompts = load_prompts(questions, wanted, per_category)
-    # Plain decoding asks for no costs, and the other drafters need them.
-    first = next((name for name in names if name != "none"), "none")
-    generator = SpeculativeGenerator.from_pretrained(model, first, dtype=dtype, config=config)
-    with tqdm(total=len(prompts), desc="prompts", disable=None) as bar:
-        report = speed_report(
-            measure_speed(
-                generator,
-                prompts,
-                names,
-                max_tokens=max_tokens,
-                rounds=rounds,
-                on_progress=lambda: bar.update() and None,
-            )
-        )
-    if generator.target.no_speculation:
-        typer.echo(f"decoded plainly: {generator.target.no_speculation}", err=True)
-    typer.echo(json.dumps(report, indent=2) if as_json else _table(report))
+    if out is not None and out.exists() and not out.is_dir():
+        raise InputError(f"{str(out)!r} is no folder", hint="give --out a folder, new or old")
+    chosen_peers, open_peer = _peers(peers, model, draft_model)
+    given = {
+        **ctx.params,
+        "speculation": chosen(SpeculationConfig, ctx.params),
+        "drafters": tuple(drafters or ("suffix",)),
+        "peers": chosen_peers,
+        "categories": _words(categories),
+    }
+    settings: SpeedSettings = chosen(SpeedSettings, given)
+    sets = [load_dataset(source, format) for source in datasets]
+    with tqdm(desc="answers", disable=None) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        report = benchmark(settings, sets, open_peer=open_peer, on_progress=show)
+    _echo_report(report, out, as_json)
 
 
-def _table(report: dict[str, Any]) -> str:
-    machine = report["machine"]
-    lines = [
-        f"{machine['processor']}, {machine['threads']} threads, {machine['cpu_capability']}, "
-        f"torch {machine['torch']}",
-        f"{'category':<16}{'drafter':<16}{'prompts':>8}{'tau':>6}{'drafted':>9}{'accepted':>9}"
-        f"{'off':>6}{'tok/s':>7}{'speedup':>9}{'+prefill':>10}{'equal':>7}",
-    ]
-    for row in report["results"]:
-        counts = row["speculation"]
-        lines.append(
-            f"{row['category']:<15} {row['drafter']:<15} {row['num_prompts']:>8}"
-            f"{row['mean_acceptance_length']:>6.2f}{counts['num_draft_tokens']:>9}"
-            f"{counts['num_accepted_tokens']:>9}{counts['num_off_passes']:>6}"
-            f"{row['tokens_per_second']:>7.1f}{_times(row['speedup']):>9}"
-            f"{row['speedup_with_prefill']:>9.2f}x{row['num_equal_to_plain']:>7}"
-        )
-    return "\n".join(lines)
+def _peers(typed: str, model: str, draft: str) -> tuple[tuple[str, ...], OpenPeer | None]:
+    """Returns the names of the peers, and what starts them."""
+    if not _words(typed):
+        return (), None
+    from specrag.evaluation.peers.catalog import expand, open_peer
+
+    return tuple(expand(_words(typed))), lambda name, threads: open_peer(
+        name, model, threads=threads, draft=draft or None
+    )
 
 
-def _times(factor: float | None) -> str:
-    return "-" if factor is None else f"{factor:.2f}x"
+def _words(typed: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in typed.split(",") if word.strip())
+
+
+def _echo_report(report: Report, out: Path | None, as_json: bool) -> None:
+    from specrag.evaluation.speed.table import speed_table
+
+    figures = report.figures
+    if out is not None:
+        from specrag.evaluation.reports.written import write_report
+
+        write_report(report, out)
+        typer.echo(f"wrote {out}", err=True)
+    if as_json:
+        echo_json(report.to_dict())
+    else:
+        typer.echo(speed_table(figures, report.machine))
+    reasons = {row["details"].get("decoded plainly") for row in figures["results"]} - {None}
+    for reason in reasons:
+        typer.echo(f"decoded plainly: {reason}", err=True)
+    if figures["left_out"]:
+        left_out = ", ".join(figures["left_out"])
+        typer.echo(f"left out, too long for the context: {left_out}", err=True)
+    for failure in figures["failed"]:
+        where = f"{failure['arm']} failed at {failure['prompt_id']}"
+        typer.echo(f"{where}: {failure['message']}", err=True)
+    if figures["failed"]:
+        raise typer.Exit(1)

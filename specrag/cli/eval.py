@@ -15,6 +15,7 @@ from specrag.errors import ConfigError
 
 if TYPE_CHECKING:
     from specrag.evaluation.datasets.item import EvalDataset
+    from specrag.evaluation.reports.report import Report
     from specrag.rag.build import SpecRAG
     from specrag.retrieval.retriever import Retriever
 
@@ -62,8 +63,6 @@ def qa(
     from specrag.evaluation.datasets.catalog import sample as drawn
     from specrag.evaluation.qa.run import evaluate
     from specrag.evaluation.qa.settings import QaSettings
-    from specrag.evaluation.reports.terminal import qa_table
-    from specrag.evaluation.reports.written import write_report
 
     wanted = tuple(name.strip() for name in modes.split(",") if name.strip())
     settings = QaSettings(wanted, batch_size, seed, max_tokens, k, cross_fit, run_code)
@@ -72,21 +71,12 @@ def qa(
     rag = _pipeline(pipeline, loaded, corpus or [], index, settings.branches)
     folder = out or Path("runs") / f"qa-{loaded.name}-{rag.name}"
     with tqdm(total=len(questions.items), desc="questions", disable=not show_progress()) as bar:
-        run = evaluate(
-            rag,
-            questions,
-            settings,
-            folder,
-            restart=restart,
-            on_progress=lambda done: bar.update(done - bar.n) and None,
-        )
-    written = write_report(run.report, folder)
-    if as_json:
-        echo_json(run.report.to_dict())
-    else:
-        typer.echo(qa_table(run.report))
-    for path in written:
-        typer.echo(f"written: {path}", err=True)
+
+        def show(done: int) -> None:
+            bar.update(done - bar.n)
+
+        run = evaluate(rag, questions, settings, folder, restart=restart, on_progress=show)
+    _echo_report(run.report, folder, as_json)
 
 
 @app.command()
@@ -105,6 +95,19 @@ def compare(
         echo_json(found)
     else:
         typer.echo(render_comparison(found))
+
+
+def _echo_report(report: Report, folder: Path, as_json: bool) -> None:
+    from specrag.evaluation.reports.terminal import qa_table
+    from specrag.evaluation.reports.written import write_report
+
+    written = write_report(report, folder)
+    if as_json:
+        echo_json(report.to_dict())
+    else:
+        typer.echo(qa_table(report))
+    for path in written:
+        typer.echo(f"written: {path}", err=True)
 
 
 def _columns(words: list[str] | None) -> dict[str, str]:

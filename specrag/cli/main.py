@@ -28,7 +28,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gate": ("specrag.cli.gate:app", "Explain and calibrate the retrieval gate."),
     "serve": ("specrag.cli.serve:serve", "Serve POST /ask over HTTP."),
     "eval": ("specrag.cli.eval:app", "Measure answers on sets of questions; compare runs."),
-    "bench": ("specrag.cli.bench:bench", "Measure drafters against plain decoding."),
+    "bench": (
+        "specrag.cli.bench:bench",
+        "Measure drafters and other engines against plain decoding.",
+    ),
+    "tune": ("specrag.cli.tune:tune", "Find the drafter and settings that are fastest here."),
     "peers": ("specrag.cli.peers:app", "Install other engines to measure beside this one."),
     "advise": ("specrag.cli.advise:advise", "Say whether speculation pays, and what to use."),
     "models": ("specrag.cli.models:app", "List and fetch the embedded models."),

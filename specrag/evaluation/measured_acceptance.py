@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specrag.decoding.budget import PassCosts
 from specrag.errors import InputError
+from specrag.evaluation.speed.figures import ALL
 
 _LEAST = 10  # drafts that must have come to a depth for its acceptance to be a figure
-_HINT = "give the output of `specrag bench --json` or `specrag generate --json`"
+_HINT = "give a report of `specrag bench`, or the output of `specrag generate --json`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +84,36 @@ def load_acceptance(path: Path) -> list[MeasuredAcceptance]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {str(path)!r} as JSON: {error}", hint=_HINT) from error
-    entries = content.get("results") if isinstance(content, dict) else None
-    found = entries if isinstance(entries, list) else [content]
+    found = _entries(content)
     if not all(isinstance(entry, dict) for entry in found):
         raise InputError(f"{str(path)!r} holds no statistics of decoding", hint=_HINT)
-    drafted = [entry for entry in found if entry.get("drafter") != "none"]
-    measured = [read for entry in drafted if (read := _read(entry, path)) is not None]
+    measured = [read for entry in _drafting(found) if (read := _read(entry, path)) is not None]
     if not measured:
         raise InputError(
             f"nothing was drafted in {str(path)!r}, so it tells nothing about acceptance",
             hint="measure with a drafter, such as --drafters suffix",
         )
     return measured
+
+
+def _entries(content: Any) -> list[Any]:
+    """Returns the rows of a report of ``bench``, or else the content itself."""
+    figures = content.get("figures", content) if isinstance(content, dict) else None
+    rows = figures.get("results") if isinstance(figures, dict) else None
+    return rows if isinstance(rows, list) else [content]
+
+
+def _drafting(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Leaves out plain decoding, other engines, and sums over a single category; sums lead."""
+    categories = {entry.get("category") for entry in entries} - {ALL}
+    drafting = [
+        entry
+        for entry in entries
+        if entry.get("drafter") != "none"
+        and entry.get("speculation", entry) is not None
+        and (len(categories) != 1 or entry.get("category") != ALL)
+    ]
+    return sorted(drafting, key=lambda entry: entry.get("category") != ALL)
 
 
 def _read(entry: Mapping[str, Any], path: Path) -> MeasuredAcceptance | None:

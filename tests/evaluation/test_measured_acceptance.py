@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 from specrag.decoding.budget import PassCosts
+from specrag.decoding.drafter import named_drafter
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.stats import DecodingStats
 from specrag.decoding.tree import DraftTree
 from specrag.errors import InputError
 from specrag.evaluation.measured_acceptance import MeasuredAcceptance, load_acceptance
-from specrag.evaluation.prompts import BenchPrompt
-from specrag.evaluation.speed.measure import measure_speed, speed_report
+from specrag.evaluation.reports.report import Report
+from specrag.evaluation.speed.engine_arm import engine_arms
+from specrag.evaluation.speed.figures import speed_figures
+from specrag.evaluation.speed.measure import measure_speed
+from specrag.evaluation.speed.prompts import SpeedPrompt
 from specrag.models.tiny import tiny_target, tiny_tokenizer
+from tests.evaluation.speed.scripted import ScriptedArm
 
 PER_POS = {"num_accepted_tokens_per_pos": [60, 30, 24]}
 
@@ -97,18 +102,47 @@ def test_the_share_of_passes_with_a_draft(
     assert load({**figures, **PER_POS}, tmp_path)[0].coverage == share
 
 
-def test_all_drafters_of_a_bench_are_read_but_plain_decoding(tmp_path: Path) -> None:
-    generator = SpeculativeGenerator(tiny_target(vocab_size=96), tiny_tokenizer(96), "suffix")
-    prompts = [BenchPrompt("1", "rag", "abc abc abc abc"), BenchPrompt("2", "qa", "de de de de")]
-    drafters = ["suffix", "prompt_lookup"]
-    report = speed_report(measure_speed(generator, prompts, drafters, max_tokens=40))
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """A report of two categories: plain decoding, two drafters, and another engine."""
+    generator = SpeculativeGenerator(tiny_target(vocab_size=96), tiny_tokenizer(96), "none")
+    prompts = [
+        SpeedPrompt(text, category, None, tuple(generator.prompt_ids(text)))
+        for text, category in (("abc abc abc abc", "rag"), ("de de de de", "qa"))
+    ]
+    drafters = {name: named_drafter(name) for name in ("suffix", "prompt_lookup")}
+    plain, arms = engine_arms(generator, drafters)
+    peer = ScriptedArm("peer:x", own=False)
+    run = measure_speed(plain, [*arms, peer], prompts, max_tokens=40, rounds=1)
+    figures = speed_figures(run)
+    return json.loads(json.dumps(Report("speed", "", {}, figures).to_dict()))  # type: ignore[no-any-return]
+
+
+def test_all_drafters_of_a_bench_are_read_but_no_other_arm(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
     found = load(report, tmp_path)
-    assert {item.label for item in found} <= {f"{d}, {c}" for d in drafters for c in ("rag", "qa")}
-    assert found
+    labels = {f"{d}, {c}" for d in ("suffix", "prompt_lookup") for c in ("rag", "qa", "all")}
+    assert {item.label for item in found} <= labels
+    assert [item.label for item in found[:2]] == ["suffix, all", "prompt_lookup, all"]
     for item in found:
         assert all(0 <= rate <= 1 for rate in item.by_depth)
+        assert item.basis == "num_drafts"
         assert item.speedup is not None
         assert item.mean_acceptance_length is not None
+
+
+def test_the_sum_over_one_category_is_not_read_twice(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = [row for row in report["figures"]["results"] if row["category"] != "qa"]
+    found = load({**report, "figures": {"results": rows}}, tmp_path)
+    assert found
+    assert all(item.label.endswith(", rag") for item in found)
+
+
+def test_rows_alone_are_read_like_a_report(report: dict[str, Any], tmp_path: Path) -> None:
+    assert load({"results": report["figures"]["results"]}, tmp_path) == load(report, tmp_path)
 
 
 def test_times_give_the_cost_of_drafting(tmp_path: Path) -> None:
@@ -141,6 +175,9 @@ def test_times_give_the_cost_of_drafting(tmp_path: Path) -> None:
         ({"num_drafts": 0, "num_accepted_tokens_per_pos": []}, "nothing was drafted"),
         ({"results": [{"drafter": "none", "mean_acceptance_length": 1.0}]}, "nothing was drafted"),
         ({"results": []}, "nothing was drafted"),
+        ({"figures": {"results": []}}, "nothing was drafted"),
+        ({"figures": {"results": [3]}}, "no statistics"),
+        ({"figures": 3}, "has neither num_accepted_tokens_per_pos nor"),
     ],
 )
 def test_what_tells_nothing_is_refused(content: Any, message: str, tmp_path: Path) -> None:

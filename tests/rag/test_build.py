@@ -140,6 +140,27 @@ def test_ready_parts_are_used_as_they_are(
     assert answer.usage.completion_tokens <= 4
 
 
+def test_a_definition_without_an_index_answers_without_documents(
+    pipeline_file: Path, encoders: list[str]
+) -> None:
+    text = pipeline_file.read_text().replace('index = "recipe.toml"', 'index = ""')
+    pipeline_file.write_text(text.replace('calibration = "gate.json"', ""))
+    rag = SpecRAG.load(str(pipeline_file))
+    assert (rag.retriever, encoders) == (None, [])
+    answer = rag.ask(QUESTION)
+    assert (answer.gate.retrieve, answer.usage.lookups, answer.index) == (False, 0, "")
+    assert answer.gate.reason == "There is no index, so nothing was looked up."
+
+
+def test_documents_can_be_given_to_a_definition_without_an_index(
+    pipeline_file: Path, notes: Path, encoders: list[str]
+) -> None:
+    text = pipeline_file.read_text().replace('index = "recipe.toml"', 'index = ""')
+    pipeline_file.write_text(text.replace('calibration = "gate.json"', ""))
+    answer = SpecRAG.load(str(pipeline_file), docs=notes).ask(QUESTION, mode="always")
+    assert answer.citations[0].document == "bread.md"
+
+
 def test_without_an_index_there_are_no_documents(
     target: HuggingFaceTarget, tokenizer: Tokenizer
 ) -> None:

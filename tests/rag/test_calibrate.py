@@ -114,6 +114,8 @@ def test_labels_lie_beside_the_recipe(tmp_path: Path) -> None:
     assert default_labels(by_path) == tmp_path / "mine" / "calibration.jsonl"
     with pytest.raises(ConfigError, match="no definition named"):
         default_labels(PipelineConfig(retrieval=RetrievalConfig(index="nowhere")))
+    with pytest.raises(ConfigError, match="has no index, so there is no gate to fit"):
+        default_labels(PipelineConfig(retrieval=RetrievalConfig(index="")))
 
 
 def test_a_calibration_lies_beside_the_pipeline(tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ import numpy as np
 from specrag.evaluation.metrics.figure import Figure
 
 RESAMPLES = 1000
+FEWEST = 6
+"""Items below which no difference is called significant: five of one sign happen by chance alone
+more often than one time in twenty, and the bootstrap of so few does not know it."""
+
 _CHUNK = 100  # resamples at a time, to bound the memory for large sets
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -34,8 +38,10 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+        """Whether the interval leaves out zero, over enough items."""
+        if self.low is None or self.high is None or self.num_items < FEWEST:
+            return False
+        return not self.low <= 0 <= self.high
 
 
 def interval(values: Sequence[float | None], seed: int = 0, resamples: int = RESAMPLES) -> Figure:
@@ -72,30 +78,6 @@ def paired_difference(
         [b - a if a is not None and b is not None else None for a, b in pairs], seed, resamples
     )
     return Difference(found.value, found.low, found.high, found.num_items)
-
-
-def ratio_interval(
-    above: Sequence[float], below: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
-) -> Figure:
-    """Returns the ratio of two sums over the same items with its interval.
-
-    Args:
-        above: One figure an item.
-        below: The same items in the same order.
-        seed: Of the resamples.
-        resamples: How many.
-
-    Returns:
-        No value when the sum below is zero.
-    """
-    tops, bottoms = np.array(above, dtype=np.float64), np.array(below, dtype=np.float64)
-    if not bottoms.sum():
-        return Figure(None, None, None, 0)
-    random = np.random.default_rng(seed)
-    picks = random.integers(len(tops), size=(resamples, len(tops)))
-    sums = bottoms[picks].sum(axis=1)
-    low, high = bounds(tops[picks].sum(axis=1)[sums > 0] / sums[sums > 0])
-    return Figure(float(tops.sum() / bottoms.sum()), low, high, len(tops))
 
 
 def percentiles(values: Sequence[float]) -> Mapping[str, float | None]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from specrag.evaluation.datasets.item import EvalItem, Task
+from specrag.evaluation.metrics.abstention import abstains
 from specrag.evaluation.metrics.code import extract_code, passes
 from specrag.evaluation.metrics.texts import (
-    abstains,
     chosen,
     contains,
     exact_match,
@@ -37,7 +37,7 @@ def judged(
         task: How the set is judged.
         item: The question.
         response: The answer.
-        run_code: Whether an answer that is a program is run.
+        run_code: Whether an answer that is a program is run, with the tests of its question.
 
     Returns:
         All of ``MEASURES``; None for those that have no meaning here.
@@ -72,7 +72,9 @@ def _number(item: EvalItem, response: str) -> _Scores:
     }
 
 
-def _passes(item: EvalItem, response: str) -> float:
+def _passes(item: EvalItem, response: str) -> float | None:
+    if not item.metadata.get("test"):
+        return None
     facts = {name: str(item.metadata.get(name, "")) for name in ("prompt", "test", "entry_point")}
     program = extract_code(response, facts["prompt"])
     return float(passes(program, facts["test"], facts["entry_point"]))

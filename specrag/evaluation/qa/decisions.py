@@ -37,7 +37,7 @@ def cross_fitted_decisions(
     pipeline: Pipeline,
     items: Sequence[EvalItem],
     raws: Sequence[Raw],
-    helps: Mapping[str, bool],
+    needed: Mapping[str, bool],
     seed: int = 0,
 ) -> dict[str, GateDecision]:
     """Returns what gates decide that were fitted on the other questions of a run.
@@ -49,7 +49,7 @@ def cross_fitted_decisions(
         pipeline: Its rules come first, as in mode ``auto``.
         items: The questions.
         raws: Their answers in both branches.
-        helps: By question, whether retrieval makes a wrong answer right.
+        needed: By question, whether the closed-book answer is wrong.
         seed: Of the folds.
 
     Raises:
@@ -60,7 +60,7 @@ def cross_fitted_decisions(
     found: dict[str, GateDecision] = {}
     for fold in sorted(set(folds.tolist())):
         rows = [
-            _labelled(*pairs[item.id], helps[item.id])
+            _labelled(*pairs[item.id], needed[item.id])
             for item, other in zip(items, folds, strict=True)
             if other != fold
         ]
@@ -96,8 +96,8 @@ def signals_of(raw: Raw) -> GateSignals:
     return GateSignals(**raw["signals"])
 
 
-def _labelled(never: Raw, always: Raw, helps: bool) -> LabelledSignals:
-    return LabelledSignals(signals_of(never), helps, float(always["lookup"]["top_score"]))
+def _labelled(never: Raw, always: Raw, needed: bool) -> LabelledSignals:
+    return LabelledSignals(signals_of(never), needed, float(always["lookup"]["top_score"]))
 
 
 def _decide(gate: RetrievalGate, never: Raw, always: Raw) -> GateDecision:

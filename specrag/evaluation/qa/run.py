@@ -101,8 +101,8 @@ def _decisions(
     notes.append("mode auto is put together from the other two answers, which are its own")
     if settings.cross_fit:
         try:
-            helps = _helps(dataset, raws, settings.run_code)
-            decided = cross_fitted_decisions(pipeline, dataset.items, raws, helps, settings.seed)
+            needed = _needed(dataset, raws, settings.run_code)
+            decided = cross_fitted_decisions(pipeline, dataset.items, raws, needed, settings.seed)
         except GateError as error:
             notes.append(f"no gate could be fitted on this run: {error.message}")
         else:
@@ -114,19 +114,17 @@ def _decisions(
     return decided, notes
 
 
-def _helps(dataset: EvalDataset, raws: Sequence[Raw], run_code: bool) -> dict[str, bool]:
-    """Tells for each question whether retrieval makes a wrong answer right."""
+def _needed(dataset: EvalDataset, raws: Sequence[Raw], run_code: bool) -> dict[str, bool]:
+    """Tells for each question whether closed book is wrong: what the gate's probability is of."""
     measure, pairs = headline(dataset.task), paired(raws)
     found = {}
     for item in dataset.items:
-        scores = [
-            judged(dataset.task, item, raw["answer"]["answer"], run_code=run_code)[measure]
-            for raw in pairs[item.id]
-        ]
-        if None in scores:
+        never, _ = pairs[item.id]
+        scores = judged(dataset.task, item, never["answer"]["answer"], run_code=run_code)
+        right = scores[measure]
+        if right is None:
             raise GateError("the set has no accuracy to fit a gate on")
-        closed, opened = scores
-        found[item.id] = (opened or 0.0) > (closed or 0.0)
+        found[item.id] = right < 1
     return found
 
 

@@ -54,6 +54,7 @@ class Arm(ABC):
             prompt_ids: Token ids of the prompt, the same for every arm.
             max_tokens: Most tokens of the answer.
             min_tokens: Fewest tokens before an end; equal to ``max_tokens`` it fixes the length.
+                Whether the last token may be an end token then is left to the arm.
 
         Raises:
             SpecragError: The arm cannot decode.
@@ -66,3 +67,16 @@ class Arm(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends what the arm has started; it cannot be used afterwards."""
+
+
+class ReferenceArm(Arm):
+    """An arm that others are held against: it can also tell how close its choices were."""
+
+    @abstractmethod
+    def look(self, prompt_ids: Sequence[int], max_tokens: int) -> Sample:
+        """Decodes one prompt as ``decode`` does, to its own end, with ``margins``; not for timing.
+
+        Args:
+            prompt_ids: Token ids of the prompt.
+            max_tokens: Most tokens of the answer.
+        """

@@ -1,157 +1,152 @@
-"""Speed of drafters against plain decoding of the same engine, interleaved in one run."""
+"""The protocol: every arm decodes every prompt in turn, several times, to the same length."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from specrag.decoding.costs import costs_of
-from specrag.decoding.drafter import named_drafter
-from specrag.decoding.generator import Generation, SpeculativeGenerator
-from specrag.decoding.sampling import SamplingParams
-from specrag.decoding.stats import DecodingStats
-from specrag.evaluation.machine import machine
-from specrag.evaluation.prompts import BenchPrompt
+from specrag.errors import SpecragError
+from specrag.evaluation.speed.arm import Arm, ReferenceArm, Sample
+from specrag.evaluation.speed.prompts import SpeedPrompt
 
-PLAIN = "none"
+Progress = Callable[[int, int], None]
+"""Told how many answers are decoded and how many there will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPrompt:
+    """What the arms made of one prompt.
+
+    Attributes:
+        prompt: The prompt.
+        seen: The plain answer with its margins, not timed.
+        samples: One sample a round by the name of the arm; an arm that failed here is not there.
+    """
+
+    prompt: SpeedPrompt
+    seen: Sample
+    samples: dict[str, list[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFailure:
+    """An arm that gave up, and was left out from then on.
+
+    Attributes:
+        arm: Its name.
+        prompt_id: Where it happened; its prompts before that count.
+        message: What it said.
+    """
+
+    arm: str
+    prompt_id: str
+    message: str
 
 
 @dataclass(slots=True)
-class Measurement:
-    """What one drafter did over the prompts of one category.
+class SpeedRun:
+    """All that a run brought.
 
     Attributes:
-        drafter: Its name; ``none`` is plain decoding.
-        category: Group of prompts.
-        stats: Counters of all answers.
-        decode_ms: Time after the first token, one figure a prompt.
-        total_ms: The same with prefill.
-        num_tokens: Tokens emitted, one figure a prompt.
-        num_equal: Answers token-identical to plain decoding's.
+        plain: Name of the arm that the others are held against.
+        arms: Names of all arms, that one first.
+        prompts: In the order of the run.
+        failures: Arms that did not come to the end.
+        memory_mb: Peak memory by arm, where it is known.
+        details: What to know about each arm.
     """
 
-    drafter: str
-    category: str
-    stats: DecodingStats = field(default_factory=DecodingStats)
-    decode_ms: list[float] = field(default_factory=list)
-    total_ms: list[float] = field(default_factory=list)
-    num_tokens: list[int] = field(default_factory=list)
-    num_equal: int = 0
-
-    def add(self, generation: Generation, plain: Generation) -> None:
-        """Adds one answer.
-
-        Args:
-            generation: Of this drafter.
-            plain: Of plain decoding, for the same prompt.
-        """
-        self.stats.add(generation.stats)
-        self.decode_ms.append(generation.timings.decode_ms)
-        self.total_ms.append(generation.timings.decode_ms + generation.timings.prefill_ms)
-        self.num_tokens.append(len(generation.token_ids))
-        self.num_equal += generation.token_ids == plain.token_ids
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens after the first per second after the first, over all prompts."""
-        later = sum(self.num_tokens) - len(self.num_tokens)
-        return 1e3 * later / sum(self.decode_ms) if sum(self.decode_ms) else 0.0
+    plain: str
+    arms: tuple[str, ...]
+    prompts: list[DecodedPrompt] = field(default_factory=list)
+    failures: list[ArmFailure] = field(default_factory=list)
+    memory_mb: dict[str, float | None] = field(default_factory=dict)
+    details: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def measure_speed(
-    generator: SpeculativeGenerator,
-    prompts: Sequence[BenchPrompt],
-    drafters: Sequence[str],
+    plain: ReferenceArm,
+    others: Sequence[Arm],
+    prompts: Sequence[SpeedPrompt],
     *,
     max_tokens: int = 128,
-    rounds: int = 1,
-    on_progress: Callable[[], None] = lambda: None,
-) -> list[Measurement]:
-    """Decodes each prompt plainly and with each drafter, one after the other, greedily.
+    rounds: int = 3,
+    warm_ups: int = 1,
+    same_length: bool = True,
+    on_progress: Progress = lambda done, total: None,
+) -> SpeedRun:
+    """Lets all arms decode all prompts greedily, one after the other.
 
-    Interleaved, so that whatever else the machine does slows all of them alike; the order turns
-    with each prompt. Per prompt and drafter the fastest of the rounds counts.
+    Interleaved prompt by prompt, so that whatever else the machine does slows all of them alike;
+    the order turns with each prompt and round. An arm that fails is left out from there on.
 
     Args:
-        generator: Target, tokenizer and settings; its drafter is replaced.
-        prompts: What to decode.
-        drafters: Registered names; plain decoding is always among them.
+        plain: Plain decoding; it also fixes how long each answer is.
+        others: What is held against it.
+        prompts: What to decode, at least one.
         max_tokens: Most tokens of an answer.
         rounds: Times that everything is decoded.
-        on_progress: Called after each prompt.
+        warm_ups: Times that each arm first decodes the first prompt for nothing.
+        same_length: Whether each arm decodes as many tokens as plain decoding does to its own end;
+            else each goes to its own end.
+        on_progress: Told after each answer.
+
+    Raises:
+        SpecragError: Plain decoding failed.
     """
-    names = [PLAIN, *(name for name in drafters if name != PLAIN)]
-    arms = {name: _arm(generator, name) for name in names}
-    found: dict[tuple[str, str], Measurement] = {}
-    params = SamplingParams(max_tokens=max_tokens)
-    _decode(arms[PLAIN], prompts[0], params)  # warm-up
+    arms: list[Arm] = [plain, *others]
+    names = tuple(arm.name for arm in arms)
+    assert len(set(names)) == len(names), "the names of arms must differ"
+    run = SpeedRun(plain.name, names)
+    turns = _Turns(run, arms, on_progress, warm_ups + rounds * len(prompts))
+    for _ in range(warm_ups):
+        turns.round(prompts[0], max_tokens, 0, 0)
     for turn, prompt in enumerate(prompts):
-        best: dict[str, Generation] = {}
-        for round_ in range(rounds):
-            shift = (turn + round_) % len(names)
-            for name in names[shift:] + names[:shift]:
-                generation = _decode(arms[name], prompt, params)
-                if name not in best or _decode_ms(generation) < _decode_ms(best[name]):
-                    best[name] = generation
-        for name in names:
-            key = (prompt.category, name)
-            measured = found.setdefault(key, Measurement(name, prompt.category))
-            measured.add(best[name], best[PLAIN])
-        on_progress()
-    return list(found.values())
+        seen = plain.look(prompt.token_ids, max_tokens)
+        length = len(seen.token_ids) if same_length else max_tokens
+        least = length if same_length else 0
+        found = [turns.round(prompt, length, least, turn + round_) for round_ in range(rounds)]
+        run.prompts.append(
+            DecodedPrompt(
+                prompt,
+                seen,
+                {arm.name: [samples[arm.name] for samples in found] for arm in turns.live},
+            )
+        )
+    run.memory_mb = {arm.name: arm.peak_memory_mb() for arm in turns.live}
+    run.details = {arm.name: arm.details for arm in arms}
+    return run
 
 
-def speed_report(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Returns the figures and the machine as plain data.
+class _Turns:
+    """Lets the arms that are left decode in turn, and counts."""
 
-    Args:
-        measurements: Of one run.
-    """
-    plain = {m.category: m for m in measurements if m.drafter == PLAIN}
-    return {
-        "machine": machine(),
-        "results": [_figures(m, plain[m.category]) for m in measurements],
-    }
+    def __init__(
+        self, run: SpeedRun, arms: list[Arm], on_progress: Progress, num_rounds: int
+    ) -> None:
+        self.live = arms
+        self._run = run
+        self._on_progress = on_progress
+        self._rounds_left = num_rounds
+        self._done = 0
+        self._total = len(arms) * num_rounds
 
-
-def _figures(measured: Measurement, plain: Measurement) -> dict[str, Any]:
-    ratios = [a / b for a, b in zip(plain.decode_ms, measured.decode_ms, strict=True) if b]
-    total = sum(plain.total_ms) / sum(measured.total_ms)
-    plain_speed = plain.tokens_per_second  # 0 when every answer is a single token
-    return {
-        "category": measured.category,
-        "drafter": measured.drafter,
-        "num_prompts": len(measured.num_tokens),
-        "num_tokens": sum(measured.num_tokens),
-        "num_equal_to_plain": measured.num_equal,
-        "mean_acceptance_length": round(measured.stats.mean_acceptance_length, 3),
-        "num_accepted_tokens_per_pos": measured.stats.num_accepted_tokens_per_pos,
-        "speculation": measured.stats.to_dict(),
-        "tokens_per_second": round(measured.tokens_per_second, 2),
-        "speedup": round(measured.tokens_per_second / plain_speed, 3) if plain_speed else None,
-        "speedup_median_of_prompts": round(statistics.median(ratios), 3) if ratios else None,
-        "speedup_with_prefill": round(total, 3),
-    }
-
-
-def _arm(generator: SpeculativeGenerator, name: str) -> SpeculativeGenerator:
-    """Nothing is kept between requests: the second arm would find the prompts of the first.
-
-    Plain decoding is never strict, so that a strict run shows what strictness costs.
-    """
-    config = replace(generator.config, strict=generator.config.strict and name != PLAIN)
-    drafter = named_drafter(name)
-    target, tokenizer, costs = generator.target, generator.tokenizer, generator.costs
-    if costs is not None:
-        costs = costs_of(target, tokenizer, drafter, config)
-    return SpeculativeGenerator(target, tokenizer, drafter, config, costs)
-
-
-def _decode(arm: SpeculativeGenerator, prompt: BenchPrompt, params: SamplingParams) -> Generation:
-    return arm.generate_batch([[{"role": "user", "content": prompt.text}]], params)[0]
-
-
-def _decode_ms(generation: Generation) -> float:
-    return generation.timings.decode_ms
+    def round(
+        self, prompt: SpeedPrompt, max_tokens: int, min_tokens: int, turn: int
+    ) -> dict[str, Sample]:
+        """Returns one sample of each arm that did not fail."""
+        shift = turn % len(self.live)
+        samples: dict[str, Sample] = {}
+        self._rounds_left -= 1
+        for arm in self.live[shift:] + self.live[:shift]:
+            try:
+                samples[arm.name] = arm.decode(prompt.token_ids, max_tokens, min_tokens)
+            except SpecragError as error:
+                if arm.name == self._run.plain:
+                    raise
+                self._run.failures.append(ArmFailure(arm.name, prompt.id, error.message))
+                self._total -= self._rounds_left
+            self._done += 1
+            self._on_progress(self._done, self._total)
+        self.live = [arm for arm in self.live if arm.name in samples]
+        return samples
