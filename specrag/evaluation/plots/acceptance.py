@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from specrag.evaluation.plots.canvas import legend_below, named, new_axes, style
-from specrag.evaluation.plots.marks import arm_name, counted, overall
+from specrag.evaluation.plots.canvas import legend_below, named, new_axes
+from specrag.evaluation.plots.marks import arm_name, arm_styles, counted, overall
 
 _FEW = 30  # drafts that say little
 
@@ -24,11 +24,14 @@ def acceptance_by_depth(figures: Mapping[str, Any]) -> Any:
     title = counted("Acceptance by depth", (row.get("num_prompts") for row in rows), "prompts")
     label = "drafts accepted at least that far (%)"
     figure, axes = new_axes("depth in the draft (tokens)", label, title)
-    for number, row in enumerate(rows):
+    looks = arm_styles(row["drafter"] for row in rows)
+    for row in rows:
         shares = row["acceptance_by_depth"]
         values = [math.nan if value is None else 100 * value for value in shares]
         depths = range(1, len(values) + 1)
-        axes.plot(depths, values, label=arm_name(row["drafter"]), markersize=5, **style(number))
+        axes.plot(
+            depths, values, label=arm_name(row["drafter"]), markersize=5, **looks[row["drafter"]]
+        )
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set_ylim(0, 100)
     legend_below(axes)
@@ -50,10 +53,11 @@ def acceptance_by_task(figures: Mapping[str, Any]) -> Any:
     label = "first drafted tokens accepted (%)"
     figure, axes = new_axes(label, "", "Acceptance by task", height)
     tasks = list(usual)
+    looks = arm_styles(drafters)
     for number, drafter in enumerate(drafters):
         shift = 0.7 * ((number + 0.5) / len(drafters) - 0.5)
         own = [row for row in rows if row["drafter"] == drafter]
-        look = {**style(number), "linestyle": "", "markersize": 7}
+        look = {**looks[drafter], "linestyle": "", "markersize": 7}
         # The first one is drawn as nothing: hollow marks must not stand in the legend.
         axes.plot([], [], label=arm_name(drafter), **look)
         for row in own:

@@ -8,7 +8,7 @@ from typing import Any
 from specrag.evaluation.plots.canvas import filling, legend_below, named, new_axes
 from specrag.evaluation.plots.marks import Point, bar_label, counted, reach, share
 
-_MEASURES = ("exact_match", "f1", "contains", "correct", "abstained")
+_MEASURES = ("exact_match", "f1", "contains")
 _GROUNDING = ("retrieval_recall", "answer_in_context", "citation_precision", "citation_recall")
 _CROWDED = 14  # bars beside which there is no room for a decimal
 
@@ -37,22 +37,24 @@ def _bars(figures: Mapping[str, Any], measures: Sequence[str], ylabel: str, titl
         mode: {name: point for name in measures if (point := share(found.get(name)))}
         for mode, found in (figures.get("modes") or {}).items()
     }
+    # A mode has its colour in all pictures, whether or not another one has a place in this one.
+    numbers = {mode: number for number, mode in enumerate(modes)}
     modes = {mode: points for mode, points in modes.items() if points}
     known = [name for name in measures if any(name in points for points in modes.values())]
     if not known:
         return None
-    counts = [
-        (figures["modes"][mode].get(name) or {}).get("num_items")
-        for mode in modes
-        for name in known
-    ]
-    figure, axes = new_axes("", ylabel, counted(title, counts, "questions"), 3.6)
+    figure, axes = new_axes("", ylabel, title, 3.6)
     width = 0.84 / len(modes)
     form = ".0f" if len(modes) * len(known) > _CROWDED else ".1f"
     for number, (mode, points) in enumerate(modes.items()):
         shift = (number - (len(modes) - 1) / 2) * width
         places = [known.index(name) + shift for name in points]
-        _group(axes, places, list(points.values()), width, number, f"mode {named(mode)}", form)
+        counts = (figures["modes"][mode][name].get("num_items") for name in points)
+        label = counted(f"mode {named(mode)}", counts, "questions")
+        look = {"label": label, **filling(numbers[mode])}
+        _group(axes, places, list(points.values()), 0.9 * width, look)
+        for place, point in zip(places, points.values(), strict=True):
+            bar_label(axes, place, max(point.value, point.high or 0.0), format(point.value, form))
     axes.set_xticks(range(len(known)), [name.replace("_", " ") for name in known])
     axes.set_xlim(-0.5, len(known) - 0.5)
     axes.grid(visible=False, axis="x")
@@ -66,20 +68,7 @@ def _group(
     places: Sequence[float],
     points: Sequence[Point],
     width: float,
-    number: int,
-    label: str,
-    form: str,
+    look: Mapping[str, Any],
 ) -> None:
     heights = [point.value for point in points]
-    axes.bar(
-        places,
-        heights,
-        width * 0.9,
-        yerr=reach(points),
-        capsize=3,
-        error_kw={"elinewidth": 1.2},
-        label=label,
-        **filling(number),
-    )
-    for place, point in zip(places, points, strict=True):
-        bar_label(axes, place, max(point.value, point.high or 0.0), format(point.value, form))
+    axes.bar(places, heights, width, yerr=reach(points), capsize=3, **look)

@@ -140,3 +140,12 @@ def draw(kind: str, figures: Mapping[str, Any]) -> dict[str, Any]:
         if kind in picture.kinds and any(figures.get(key) for key in picture.needs)
     }
     return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def caption(name: str) -> str:
+    """Returns what a picture shows.
+
+    Args:
+        name: Of the picture.
+    """
+    return PICTURES[name].caption if name in PICTURES else name.replace("_", " ")

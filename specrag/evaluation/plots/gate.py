@@ -98,7 +98,7 @@ def reliability(figures: Mapping[str, Any]) -> Any:
     figure = new_figure(title, 4.8)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     dress(above, "", "closed book right (%)")
-    dress(below, "gate: chance that closed book is right (%)", "questions")
+    dress(below, "gate: chance that no documents are needed (%)", "questions")
     above.plot([0, 100], [0, 100], color="#555555", linestyle=":", label="perfect")
     ece = gate.get("ece")
     label = "measured" if ece is None else f"measured, calibration error {100 * ece:.1f} %"

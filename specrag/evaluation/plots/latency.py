@@ -48,7 +48,7 @@ def latency_by_mode(figures: Mapping[str, Any]) -> Any:
         figures: Of a report of kind ``qa``.
     """
     spent = figures.get("latency_ms") or {}
-    found = {f"mode {named(mode)}": each.get("total_ms") or {} for mode, each in spent.items()}
+    found = [(f"mode {named(mode)}", each.get("total_ms") or {}) for mode, each in spent.items()]
     return spread("Time of a question", "milliseconds per question", found)
 
 
@@ -59,6 +59,6 @@ def latency_per_token(figures: Mapping[str, Any]) -> Any:
         figures: Of a report of kind ``speed``.
     """
     rows = overall(figures)
-    found = {arm_name(row["drafter"]): row.get("ms_per_token") or {} for row in rows}
+    found = [(arm_name(row["drafter"]), row.get("ms_per_token") or {}) for row in rows]
     title = counted("Time per token", (row.get("num_prompts") for row in rows), "prompts")
     return spread(title, "milliseconds per token", found)

@@ -12,6 +12,9 @@ from specrag.evaluation.plots.canvas import SMALL, legend_below, named, new_axes
 ALL = "all"
 """The category of the rows over all prompts."""
 
+PLAIN = "none"
+"""The arm that drafts nothing."""
+
 _PERCENTILES = ("p50", "p90", "p99")
 _WIDE = 12  # times; what is further apart needs a logarithmic scale
 
@@ -75,7 +78,18 @@ def arm_name(drafter: str) -> str:
     Args:
         drafter: Its name in the figures.
     """
-    return "plain" if drafter == "none" else named(drafter)
+    return "plain" if drafter == PLAIN else named(drafter)
+
+
+def arm_styles(drafters: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Returns the looks of arms; plain decoding is grey, and costs the others no colour.
+
+    Args:
+        drafters: Names in the figures; each may come up several times.
+    """
+    names = dict.fromkeys(name for name in drafters if name != PLAIN)
+    plain = {"color": "#555555", "marker": "|", "linestyle": "--"}
+    return {name: style(number) for number, name in enumerate(names)} | {PLAIN: plain}
 
 
 def counted(title: str, counts: Iterable[int | None], what: str) -> str:
@@ -91,45 +105,45 @@ def counted(title: str, counts: Iterable[int | None], what: str) -> str:
 
 
 def overall(figures: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns one row an arm, over all prompts where a report has that.
+    """Returns one row an arm, over all prompts; none where a report tells categories alone.
 
     Args:
         figures: Of a report of kind ``speed`` or ``tuning``.
     """
     rows = list(figures.get("results") or figures.get("drafters") or ())
-    if not (wanted := [row for row in rows if row.get("category") == ALL]):
-        wanted = list({row["drafter"]: row for row in reversed(rows)}.values())[::-1]
-    return wanted
+    if len({row.get("category") for row in rows}) == 1:
+        return rows
+    return [row for row in rows if row.get("category") == ALL]
 
 
-def spread(title: str, unit: str, found: Mapping[str, Mapping[str, float | None]]) -> Any:
+def spread(title: str, unit: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
     """Draws median and slow ends of times, a line for each name.
 
     Args:
         title: Above the picture.
         unit: Of the times.
-        found: ``p50``, ``p90`` and ``p99`` by name; a name without them is left out.
+        rows: Names and their ``p50``, ``p90`` and ``p99``; who lacks one of them is left out.
 
     Returns:
         The picture, None if there is nothing to show.
     """
-    known = {
-        name: [each[key] for key in _PERCENTILES]  # type: ignore[misc]
-        for name, each in found.items()
-        if each and all(each.get(key) is not None for key in _PERCENTILES)
-    }
+    known: list[tuple[str, list[float]]] = [
+        (name, [times[key] for key in _PERCENTILES])
+        for name, times in rows
+        if all(times.get(key) is not None for key in _PERCENTILES)
+    ]
     if not known:
         return None
     figure, axes = new_axes(unit, "", title, 1.2 + 0.36 * len(known))
-    for place, values in enumerate(known.values()):
+    for place, (_, values) in enumerate(known):
         axes.plot([values[0], values[-1]], [place, place], color="#BBBBBB", linewidth=3, zorder=1)
     for number, key in enumerate(_PERCENTILES):
         look = {**style(number), "linestyle": ""}
-        values = [each[number] for each in known.values()]
-        axes.plot(values, range(len(known)), label=key.upper(), markersize=8, **look)
-    axes.set_yticks(range(len(known)), list(known))
+        ends = [values[number] for _, values in known]
+        axes.plot(ends, range(len(known)), label=key.upper(), markersize=8, **look)
+    axes.set_yticks(range(len(known)), [name for name, _ in known])
     axes.set_ylim(len(known) - 0.5, -0.5)
-    _scale(axes, [value for values in known.values() for value in values])
+    _scale(axes, [value for _, values in known for value in values])
     legend_below(axes)
     return figure
 
@@ -139,7 +153,9 @@ def _scale(axes: Any, values: Sequence[float]) -> None:
     if low > 0 and high > _WIDE * low:
         axes.set_xscale("log")
         axes.set_xlabel(f"{axes.get_xlabel()}, logarithmic scale")
+        axes.xaxis.get_major_locator().set_params(subs=(1, 2, 5))
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
         axes.set_xlim(0.8 * low, 1.25 * high)
     else:
         axes.set_xlim(left=0)

@@ -70,8 +70,8 @@ def tree_sweep(figures: Mapping[str, Any]) -> Any:
     drafters = list(dict.fromkeys(name for name, setting in found if setting in settings))
     if not drafters:
         return None
-    label = "policy, drafted tokens, branching (1 is a chain)"
-    figure, axes = new_axes(label, "", "Chains and trees", 1.7 + 0.36 * len(drafters))
+    label = "branching: drafted children of a node (1 is a chain)"
+    figure, axes = new_axes(label, "", "Chains and trees", 2.0 + 0.36 * len(drafters))
     cells = [
         [found.get((name, setting), float("nan")) for setting in settings] for name in drafters
     ]
@@ -83,8 +83,8 @@ def tree_sweep(figures: Mapping[str, Any]) -> Any:
         for column, value in enumerate(row):
             if value == value:
                 _cell(axes, column, place, value, bold=value == best, norm=shades)
-    names = [f"{policy.split('_')[0]}\n{tokens}\n×{width}" for policy, tokens, width in settings]
-    axes.set_xticks(range(len(settings)), names, fontsize=SMALL)
+    axes.set_xticks(range(len(settings)), [str(width) for _, _, width in settings])
+    _head(axes, settings)
     axes.set_yticks(range(len(drafters)), [named(name) for name in drafters])
     axes.grid(visible=False)
     return figure
@@ -96,6 +96,20 @@ def _with_trees(settings: set[_Setting]) -> list[_Setting]:
     return sorted(each for each in settings if kinds.count(each[:2]) > 1)
 
 
+def _head(axes: Any, settings: list[_Setting]) -> None:
+    """Writes over the columns what those that differ in branching alone have in common."""
+    kinds = [each[:2] for each in settings]
+    starts = [place for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+    middles = [start + (kinds.count(kinds[start]) - 1) / 2 for start in starts]
+    names = [named(kinds[start][0].replace("_", " ")).replace(" ", "\n") for start in starts]
+    names = [f"{name}\n{kinds[at][1]} tokens" for name, at in zip(names, starts, strict=True)]
+    above = axes.secondary_xaxis("top")
+    above.set_xticks(middles, names, fontsize=SMALL)
+    above.tick_params(length=0)
+    for start in starts[1:]:
+        axes.axvline(start - 0.5, color="white", linewidth=4)
+
+
 def _shades(values: list[float]) -> Any:
     """White is plain decoding; both sides of it reach equally far."""
     far = max(0.05, *(abs(value - 1) for value in values))
@@ -103,7 +117,7 @@ def _shades(values: list[float]) -> Any:
 
 
 def _cell(axes: Any, x: int, y: int, value: float, *, bold: bool, norm: Any) -> None:
-    dark = not 0.2 < norm(value) < 0.8
+    dark = not 0.12 < norm(value) < 0.88
     axes.text(
         x, y, f"{value:.2f}", ha="center", va="center", fontsize=SMALL,
         color="white" if dark else "black", fontweight="bold" if bold else "normal",

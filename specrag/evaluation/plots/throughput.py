@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specrag.evaluation.plots.canvas import COLOURS, legend_below, named, new_axes, style
-from specrag.evaluation.plots.marks import ALL, Point, arm_name, bar_label, counted, measured, reach
+from specrag.evaluation.plots.canvas import COLOURS, legend_below, named, new_axes
+from specrag.evaluation.plots.marks import (
+    ALL,
+    PLAIN,
+    Point,
+    arm_name,
+    arm_styles,
+    bar_label,
+    counted,
+    measured,
+    reach,
+)
 
-_PLAIN = "none"
 _Points = dict[str, dict[str, Point]]
 
 
@@ -29,7 +38,7 @@ def speedup_by_drafter(figures: Mapping[str, Any]) -> Any:
     Args:
         figures: Of a report of kind ``speed`` or ``tuning``.
     """
-    rows = [row for row in _rows(figures) if row["drafter"] != _PLAIN]
+    rows = [row for row in _rows(figures) if row["drafter"] != PLAIN]
     title = counted("Speed beside plain decoding", _counts(rows), "prompts")
     return _drawn(_points(rows, "speedup"), "times plain decoding", title, 1.0)
 
@@ -40,7 +49,7 @@ def _rows(figures: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return list(figures["results"])
     rows = list(figures.get("drafters") or ())
     plain = figures.get("plain")
-    return [{**plain, "drafter": _PLAIN}, *rows] if plain and rows else rows
+    return [{**plain, "drafter": PLAIN}, *rows] if plain and rows else rows
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> list[int | None]:
@@ -75,7 +84,7 @@ def _bars(arms: Mapping[str, Point], label: str, title: str) -> tuple[Any, Any]:
     figure, axes = new_axes(label, "", title, 1.0 + 0.34 * len(arms))
     points = list(arms.values())
     places = range(len(points))
-    colours = ["#999999" if arm == _PLAIN else COLOURS[0] for arm in arms]
+    colours = ["#999999" if arm == PLAIN else COLOURS[0] for arm in arms]
     widths = [point.value for point in points]
     axes.barh(places, widths, 0.66, xerr=reach(points), capsize=3, color=colours)
     for place, point in zip(places, points, strict=True):
@@ -94,18 +103,18 @@ def _dots(points: _Points, label: str, title: str) -> tuple[Any, Any]:
     arms = list(dict.fromkeys(arm for found in points.values() for arm in found))
     height = 1.0 + len(points) * (0.12 + 0.075 * max(3, len(arms)))
     figure, axes = new_axes(label, "", title, height)
+    looks = arm_styles(arms)
     for number, arm in enumerate(arms):
         shift = 0.8 * ((number + 0.5) / len(arms) - 0.5)
         own = [(place, found[arm]) for place, found in enumerate(points.values()) if arm in found]
         values = [point for _, point in own]
-        look = {**style(number), "linestyle": ""}
+        look = {**looks[arm], "linestyle": "", "markersize": 8 if arm == PLAIN else 5.5}
         axes.errorbar(
             [point.value for point in values],
             [place + shift for place, _ in own],
             xerr=reach(values),
             capsize=0,
             elinewidth=1.2,
-            markersize=5.5,
             label=arm_name(arm),
             **look,
         )
