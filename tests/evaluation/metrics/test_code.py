@@ -40,6 +40,7 @@ BODY = "    return [2 * v for v in values]\n"
         f"Sure! The function:\n\n{WHOLE}\nThis doubles each value, doesn't it?",
         BODY,
         f"```python\n{BODY}```",
+        f"```python\n{BODY}",
         f"{BODY}\n\ndef other(x):\n    return x\n\nAnd so on.",
         f"\n{BODY}\n\nThis works because ...",
         "    def inner(v):\n        return 2 * v\n    return [inner(v) for v in values]\n",
@@ -74,7 +75,8 @@ def test_the_name_may_be_left_to_the_program() -> None:
         "raise SystemExit\n",
         "def double(values):\n    return [input() for _ in values]\n",
         "def double(values):\n    return double(values)\n",
-        "def double(values):\n    return bytearray(1 << 40)\n",
+        "x = bytearray(3 << 30)\n"  # larger than memory may be
+        "def double(values):\n    return [2 * v for v in values]\n",
         "open('big', 'wb').write(b'x' * (1 << 22))\n"  # larger than a file may be
         "def double(values):\n    return [2 * v for v in values]\n",
         "\ud800",

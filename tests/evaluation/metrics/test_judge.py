@@ -37,6 +37,11 @@ def test_the_measures_are_always_the_same(
     assert all(value is None or 0 <= value <= 1 for value in scores.values())
 
 
+def test_accuracy_is_fair_to_sentences_only_where_answers_are_texts() -> None:
+    assert headline("short_answer") == "contains"
+    assert headline("choice") == headline("number") == headline("code") == "exact_match"
+
+
 def test_short_answers() -> None:
     scores = judged("short_answer", item("Paris", "City of Light"), "It is Paris.")
     assert scores == {"exact_match": 0, "f1": 0.5, "contains": 1, "abstained": 0}

@@ -127,7 +127,10 @@ def test_intervals_are_the_paired_ones_of_the_seed(tmp_path: Path) -> None:
 
 
 def test_what_one_run_lacks_is_left_out_and_told(tmp_path: Path) -> None:
-    first = {("never", "1"): {"f1": 1.0, "contains": None}, ("never", "2"): {"f1": 1.0}}
+    first: dict[tuple[str, str], Scores] = {
+        ("never", "1"): {"f1": 1.0, "contains": None},
+        ("never", "2"): {"f1": 1.0},
+    }
     second = {("never", "1"): {"f1": 0.0, "contains": 1.0, "new": 1.0}, ("auto", "1"): {"f1": 0.0}}
     found = compare(qa_run(tmp_path / "a", first), qa_run(tmp_path / "b", second))
     assert {group for group, _ in rows_of(found)} == {"never"}
