@@ -84,6 +84,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="A report, or the folder of a run.")],
     second: Annotated[Path, typer.Argument(help="Another of the same questions.")],
     seed: Annotated[int, typer.Option(help="Of the intervals.")] = 0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Holds two reports against each other, question by question, with intervals."""
@@ -94,7 +95,7 @@ def compare(
     if as_json:
         echo_json(found)
     else:
-        typer.echo(render_comparison(found))
+        typer.echo(render_comparison(found, markdown=markdown))
 
 
 def _echo_report(report: Report, folder: Path, as_json: bool) -> None:

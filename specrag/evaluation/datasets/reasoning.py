@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from specrag.errors import InputError
@@ -49,7 +50,11 @@ def read_mbpp(draft: Draft, rows: Sequence[Row]) -> None:
         rows: With ``id``, ``input`` and ``test``.
     """
     for number, row in enumerate(rows, 1):
-        facts = {"test": field(row, "test", draft.where(number))}
+        called = re.search(r"assert (\w+)\(", str(row.get("input", "")))
+        facts = {
+            "test": field(row, "test", draft.where(number)),
+            "entry_point": called[1] if called else "",
+        }
         draft.add(number, row.get("id"), row.get("input"), category="code", metadata=facts)
 
 

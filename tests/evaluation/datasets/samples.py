@@ -136,7 +136,7 @@ HUMANEVAL = _lines(
 MBPP = _lines(
     {
         "id": 1,
-        "input": "Write a function double.",
+        "input": "Write a function.\nIt should pass: assert double(2)==4",
         "test": "def check(candidate):\n    assert candidate(2) == 4\n",
         "language": "python",
     }

@@ -26,6 +26,7 @@ from tests.evaluation.datasets.samples import (
     FILES,
     GSM8K,
     HUMANEVAL,
+    MBPP,
     NQ_OPEN,
     PACKINGS,
     PLAIN,
@@ -107,6 +108,7 @@ def test_numbers_code_and_prompts(tmp_path: Path) -> None:
     code = load_dataset(written(tmp_path, HUMANEVAL)).items[0]
     assert "def double(x):" in code.question
     assert code.metadata["entry_point"] == "double"
+    assert load_dataset(written(tmp_path, MBPP)).items[0].metadata["entry_point"] == "double"
     verse, rag = load_dataset(written(tmp_path, FILES["spec bench"][1])).items
     assert (verse.category, verse.metadata["group"], verse.turns) == (
         "writing",
