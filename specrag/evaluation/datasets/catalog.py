@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from specrag.errors import ConfigError, InputError, suggest
-from specrag.evaluation.datasets.draft import Draft
-from specrag.evaluation.datasets.files import RawFile, Row, json_of, read_file, rows_of
+from specrag.evaluation.datasets.draft import Draft, field, label
+from specrag.evaluation.datasets.files import RawFile, Row, Rows, json_of, read_file, rows_of
 from specrag.evaluation.datasets.folders import (
     is_beir,
     is_cranfield,
@@ -103,6 +103,9 @@ FORMATS: Mapping[str, str] = {
     "plain": "JSON, JSON lines or a table with a question and an answer",
 }
 """Name and one line of help."""
+PLAIN_NAMES = ("csv", "json", "jsonl", "tsv")
+"""Other names of ``plain``; what the cells are parted by is told by the content."""
+_SPLIT_FORMATS = ("beir", "pubmedqa")
 
 
 def load_dataset(
@@ -115,27 +118,44 @@ def load_dataset(
 
     Args:
         source: A file, a folder, or ``hub:NAME`` with the optional ``datasets`` library.
-        format: A name of ``FORMATS``; ``auto`` tells it by the content.
+        format: A name of ``FORMATS`` or ``PLAIN_NAMES``; ``auto`` tells it by the content.
         columns: For plain rows: which column is ``question``, ``answers``, ``id``, ``category``,
             ``context``.
-        split: Where a set has several.
+        split: Where a set has several: on the hub, PubMedQA and folders as BEIR has them.
 
     Raises:
-        ConfigError: The format or a column is unknown.
+        ConfigError: The format or a column is unknown, or the format has no columns or splits.
         InputError: It cannot be read as this format; the message names file and entry.
     """
-    if format not in ("auto", *FORMATS):
-        raise ConfigError(f"unknown format {format!r}; {suggest(format, ['auto', *FORMATS])}")
+    chosen = _chosen_format(format, columns)
     if source.startswith(PREFIX):
         name, rows, digest = read_hub(source, split)
-        return _of_rows(Draft(source), rows, format, columns, name, digest)
+        chosen = "squad_rows" if chosen == "squad" else chosen
+        return _of_rows(source, rows, chosen, columns, name, digest)
     path = Path(source).expanduser()
-    if path.is_dir():
-        return _of_folder(path, format, split)
+    made = (
+        _of_folder(path, chosen, split) if path.is_dir() else _of_file(path, chosen, columns, split)
+    )
+    if split and made.format not in _SPLIT_FORMATS:
+        raise ConfigError(
+            f"{source!r} is of the format {made.format}, which has no split {split!r}"
+        )
+    return made
+
+
+def _chosen_format(name: str, columns: Mapping[str, str] | None) -> str:
+    known = ("auto", *FORMATS, *PLAIN_NAMES)
+    if name not in known:
+        raise ConfigError(f"unknown format {name!r}; {suggest(name, known)}")
+    chosen = "plain" if name in PLAIN_NAMES else name
+    if columns and chosen not in ("auto", "plain"):
+        raise ConfigError(f"the format {name} knows its columns", hint="map columns of plain sets")
+    return "plain" if columns else chosen
+
+
+def _of_file(path: Path, format: str, columns: Mapping[str, str] | None, split: str) -> EvalDataset:
     file = read_file(path)
     draft = Draft(str(path))
-    if columns:
-        return _of_rows(draft, rows_of(file), "plain", columns, file.stem, file.sha256)
     content = _document(file) if format in ("auto", "squad", "pubmedqa") else None
     if content is not None and (format == "squad" or _is_squad(content)):
         read_squad(draft, content)
@@ -145,7 +165,7 @@ def load_dataset(
         return draft.finish(_named(file.stem, split), "pubmedqa", file.sha256, "choice")
     if format in ("squad", "pubmedqa"):
         raise InputError(f"{source!r} is not of the format {format}: it is no JSON object")
-    return _of_rows(draft, rows_of(file), format, columns, file.stem, file.sha256)
+    return _of_rows(str(path), rows_of(file), format, columns, file.stem, file.sha256)
 
 
 def sample(
@@ -179,35 +199,41 @@ def sample(
 def load_documents(source: str) -> tuple[Document, ...]:
     """Reads documents to ask: those of an evaluation set, rows of titles and texts, or text files.
 
+    Documents without text are left out.
+
     Args:
-        source: A file or folder.
+        source: A file, a folder or ``hub:NAME``.
 
     Raises:
         InputError: There is no document in it.
     """
     path = Path(source).expanduser()
-    if path.is_dir() and not is_beir(path) and not is_cranfield(path):
-        return load_folder(path).documents
-    if path.suffix.lower() in (".md", ".markdown", ".rst", ".txt"):
-        return load_folder(path).documents
-    rows = _titled_rows(path)
-    if rows:
+    is_folder = path.is_dir() and not is_beir(path) and not is_cranfield(path)
+    if is_folder or path.suffix.lower() in (".md", ".markdown", ".rst", ".txt"):
+        return _text_files(path)
+    rows = None if source.startswith(PREFIX) or path.is_dir() else rows_of(read_file(path))
+    if rows is None or not _is_corpus(rows.values[0]):
+        documents = load_dataset(source).documents
+    else:
         draft = Draft(source)
-        for row in rows:
-            draft.document(str(row.get("title", "")), str(row["text"]))
-        return draft.documents
-    documents = load_dataset(source).documents
+        for where, row in rows.placed():
+            draft.document(label(row, "title", where), field(row, "text", where))
+        documents = draft.documents
     if not documents:
-        raise InputError(f"{source!r} has questions but no documents")
+        raise InputError(f"{source!r} has no documents")
     return documents
 
 
-def _titled_rows(path: Path) -> list[Row]:
-    if path.is_dir():
-        return []
-    rows = rows_of(read_file(path))
-    is_corpus = "text" in rows[0] and "title" in rows[0] and "question" not in rows[0]
-    return rows if is_corpus else []
+def _text_files(path: Path) -> tuple[Document, ...]:
+    loaded = load_folder(path)
+    if not loaded.documents:
+        first = loaded.failures[0]
+        raise InputError(f"{str(path)!r} has no documents: {str(first.path)!r} {first.reason}")
+    return loaded.documents
+
+
+def _is_corpus(row: Row) -> bool:
+    return "text" in row and "title" in row and "question" not in row
 
 
 def _of_folder(path: Path, format_name: str, split: str) -> EvalDataset:
@@ -224,22 +250,25 @@ def _of_folder(path: Path, format_name: str, split: str) -> EvalDataset:
 
 
 def _of_rows(
-    draft: Draft,
-    rows: Sequence[Row],
+    source: str,
+    rows: Rows,
     format_name: str,
     columns: Mapping[str, str] | None,
     name: str,
     sha256: str,
 ) -> EvalDataset:
     chosen = format_name
+    draft = Draft(source, rows.places)
     if chosen == "auto":
-        fitting = (key for key, known in ROW_FORMATS.items() if known.fits(rows[0]))
+        fitting = (key for key, known in ROW_FORMATS.items() if known.fits(rows.values[0]))
         chosen = next(fitting, "plain")
     if chosen in ROW_FORMATS:
         known = ROW_FORMATS[chosen]
-        known.read(draft, rows)
+        known.read(draft, rows.values)
         return draft.finish(name, chosen, sha256, known.task)
-    read_plain(draft, rows, columns)
+    if chosen != "plain":
+        raise InputError(f"{source!r} has rows, and the format {chosen} has none")
+    read_plain(draft, rows.values, columns)
     made = draft.finish(name, "plain", sha256, "short_answer")
     return made if any(item.answers for item in made.items) else replace(made, task="open")
 

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from specrag.errors import InputError
-from specrag.evaluation.datasets.draft import Draft, field
-from specrag.evaluation.datasets.files import RawFile, read_file, rows_of
+from specrag.evaluation.datasets.draft import Draft, field, label
+from specrag.evaluation.datasets.files import RawFile, Row, read_file, rows_of
 
 
 def is_beir(folder: Path) -> bool:
@@ -44,20 +44,20 @@ def read_beir(draft: Draft, folder: Path, split: str = "") -> str:
     """
     names = ("corpus.jsonl", "queries.jsonl", f"qrels/{split or 'test'}.tsv")
     corpus, queries, judgements = (_file(folder, name) for name in names)
-    for number, row in enumerate(rows_of(corpus), 1):
-        where = f"line {number} of {str(corpus.path)!r}"
-        draft.document(str(row.get("title", "")), field(row, "text", where), _id(row, where))
+    for where, row in rows_of(corpus).placed():
+        title = label(row, "title", where)
+        draft.document(title, field(row, "text", where) or title, _id(row, where))
     known = {document.id for document in draft.documents}
     relevant: dict[str, list[str]] = {}
-    for number, row in enumerate(rows_of(judgements), 1):
-        where = f"row {number} of {str(judgements.path)!r}"
+    for where, row in rows_of(judgements).placed():
         place = field(row, "corpus-id", where)
-        if float(field(row, "score", where)) > 0 and place in known:
+        if _score(row, where) > 0 and place in known:
             relevant.setdefault(field(row, "query-id", where), []).append(place)
-    for number, row in enumerate(rows_of(queries), 1):
-        name = _id(row, f"line {number} of {str(queries.path)!r}")
+    for number, (where, row) in enumerate(rows_of(queries).placed(), 1):
+        name = _id(row, where)
         if name in relevant:
-            draft.add(number, name, row.get("text"), documents=tuple(relevant[name]))
+            holding = tuple(dict.fromkeys(relevant[name]))
+            draft.add(number, name, row.get("text"), where=where, documents=holding)
     return _digest(corpus, queries, judgements)
 
 
@@ -74,37 +74,78 @@ def read_cranfield(draft: Draft, folder: Path) -> str:
     corpus, queries, judgements = (
         read_file(folder / name) for name in ("cran.all.1400", "cran.qry", "cranqrel")
     )
-    for name, parts in _marked(corpus):
+    for _, name, parts in _marked(corpus):
         title = " ".join(parts.get("T", "").split())
         draft.document(title, parts.get("W", "").strip(), name)
+    known = {document.id for document in draft.documents}
+    asked = _marked(queries)
     relevant: dict[int, list[str]] = {}
-    for line in judgements.text.splitlines():
-        if line.strip():
-            query, document, *_ = line.split()  # the grade, of 1 to 4, says how relevant it is
-            relevant.setdefault(int(query), []).append(document)
-    for number, (name, parts) in enumerate(_marked(queries), 1):
+    for query, document in _judgements(judgements, len(asked)):
+        if document in known:  # a document without text cannot be found
+            relevant.setdefault(query, []).append(document)
+    for number, (where, name, parts) in enumerate(asked, 1):
         question = " ".join(parts.get("W", "").split())
-        draft.add(number, name, question, documents=tuple(relevant.get(number, ())))
+        holding = tuple(dict.fromkeys(relevant.get(number, ())))
+        draft.add(number, name, question, where=where, documents=holding)
     return _digest(corpus, queries, judgements)
 
 
-def _marked(file: RawFile) -> list[tuple[str, dict[str, str]]]:
-    """Parts a file of SMART's format: ``.I`` begins an entry, ``.T``, ``.W`` ... its fields."""
+def _judgements(file: RawFile, queries: int) -> list[tuple[int, str]]:
+    """Returns query and document of each line; its grade says how relevant, never that it is not.
+
+    A query beyond the last means that the two files do not belong together.
+    """
+    found = []
+    for number, line in enumerate(file.text.split("\n"), 1):
+        if not line.strip():
+            continue
+        match = re.fullmatch(r"\s*(\d+)\s+(\S+)(\s+-?\d+)?\s*", line)
+        if match is None or not 1 <= int(match[1]) <= queries:
+            raise InputError(
+                f"line {number} of {str(file.path)!r} is no judgement of one of "
+                f"{queries} queries: {line!r:.80}"
+            )
+        found.append((int(match[1]), match[2]))
+    return found
+
+
+def _marked(file: RawFile) -> list[tuple[str, str, dict[str, str]]]:
+    """Parts a file of SMART's format: ``.I`` begins an entry, ``.T``, ``.W`` ... its fields.
+
+    Returns:
+        The place of each entry, its name and its fields.
+    """
     entries = []
-    for block in re.split(r"^\.I\s+", file.text, flags=re.MULTILINE)[1:]:
+    before, *blocks = re.split(r"^\.I(?=\s|\Z)", file.text, flags=re.MULTILINE)
+    line = 1 + before.count("\n")
+    for block in blocks:
+        place = f"line {line} of {str(file.path)!r}"
+        line += block.count("\n")
         head, _, rest = block.partition("\n")
-        if not head.strip():
-            continue  # the queries end with a mark that nothing follows
-        pieces = re.split(r"^\.([A-Z])\s*$", rest, flags=re.MULTILINE)[1:]
-        entries.append((head.strip(), dict(zip(pieces[::2], pieces[1::2], strict=True))))
+        if head.strip():
+            pieces = re.split(r"^\.([A-Z])\s*$", rest, flags=re.MULTILINE)[1:]
+            fields = dict(zip(pieces[::2], pieces[1::2], strict=True))
+            entries.append((place, head.strip(), fields))
+        elif rest.strip():  # the queries end with a mark that nothing follows
+            raise InputError(f"{place}: .I without a number")
     if not entries:
         raise InputError(f"{str(file.path)!r} has no entry that begins with .I")
     return entries
 
 
-def _id(row: object, where: str) -> str:
-    assert isinstance(row, dict), "rows are objects"
-    return str(field(row, "_id", where, (str, int)))
+def _id(row: Row, where: str) -> str:
+    name = str(field(row, "_id", where, (str, int)))
+    if not name.strip():
+        raise InputError(f"{where}: _id is blank")
+    return name
+
+
+def _score(row: Row, where: str) -> float:
+    said = field(row, "score", where)
+    try:
+        return float(said)
+    except ValueError as error:
+        raise InputError(f"{where}: score is no number: {said!r:.80}") from error
 
 
 def _first(folder: Path, name: str) -> Path | None:

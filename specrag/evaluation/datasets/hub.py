@@ -7,13 +7,13 @@ import json
 from typing import Any
 
 from specrag.errors import InputError
-from specrag.evaluation.datasets.files import Row
+from specrag.evaluation.datasets.files import Row, Rows
 from specrag.extras import require_extra
 
 PREFIX = "hub:"
 
 
-def read_hub(source: str, split: str = "") -> tuple[str, list[Row], str]:
+def read_hub(source: str, split: str = "") -> tuple[str, Rows, str]:
     """Fetches the rows of a set.
 
     Args:
@@ -47,4 +47,5 @@ def read_hub(source: str, split: str = "") -> tuple[str, list[Row], str]:
     digest = hashlib.sha256()
     for row in rows:
         digest.update(json.dumps(row, sort_keys=True, default=str).encode())
-    return name.rpartition("/")[2], rows, digest.hexdigest()
+    places = tuple(f"row {number} of {source!r}" for number in range(1, len(rows) + 1))
+    return name.rpartition("/")[2], Rows(tuple(rows), places), digest.hexdigest()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specrag.errors import InputError
-from specrag.evaluation.datasets.draft import Draft, field, joined
-from specrag.evaluation.datasets.files import Row, texts
+from specrag.errors import InputError, suggest
+from specrag.evaluation.datasets.draft import Draft, field, joined, label
+from specrag.evaluation.datasets.files import Row, json_of, read_file, texts
+
+PUBMEDQA_CHOICES = ("yes", "no", "maybe")
 
 
 def read_squad(draft: Draft, content: Mapping[str, Any]) -> None:
@@ -23,19 +24,26 @@ def read_squad(draft: Draft, content: Mapping[str, Any]) -> None:
     for article in field(content, "data", repr(draft.source), list):
         for paragraph in field(article, "paragraphs", draft.where(number + 1), list):
             where = f"a paragraph near {draft.where(number + 1)}"
-            title = str(article.get("title", ""))
-            place = draft.document(title, field(paragraph, "context", where))
+            title = label(article, "title", where)
+            place = draft.paragraph(title, field(paragraph, "context", where), where)
             for asked in field(paragraph, "qas", where, list):
                 number += 1
-                answers = field(asked, "answers", draft.where(number), list)
-                said = [field(answer, "text", draft.where(number)) for answer in answers]
-                draft.add(
-                    number,
-                    asked.get("id"),
-                    asked.get("question"),
-                    answers=tuple(dict.fromkeys(said)),
-                    documents=(place,) if said else (),
-                )
+                _add_squad(draft, number, asked, place)
+
+
+def _add_squad(draft: Draft, number: int, asked: Mapping[str, Any], place: str) -> None:
+    where = draft.where(number)
+    listed = field(asked, "answers", where, list)
+    impossible = asked.get("is_impossible") is True
+    said = () if impossible else texts([field(each, "text", where) for each in listed], where, "")
+    draft.add(
+        number,
+        asked.get("id"),
+        asked.get("question"),
+        answers=tuple(dict.fromkeys(said)),
+        documents=(place,) if said else (),
+        metadata={"is_impossible": 1.0} if impossible else {},
+    )
 
 
 def read_squad_rows(draft: Draft, rows: Sequence[Row]) -> None:
@@ -47,7 +55,8 @@ def read_squad_rows(draft: Draft, rows: Sequence[Row]) -> None:
     """
     for number, row in enumerate(rows, 1):
         where = draft.where(number)
-        place = draft.document(str(row.get("title", "")), field(row, "context", where))
+        title, text = label(row, "title", where), field(row, "context", where)
+        place = draft.paragraph(title, text, where)
         said = texts(field(row, "answers", where, dict).get("text"), where, "answers.text")
         draft.add(
             number,
@@ -82,17 +91,17 @@ def read_popqa(draft: Draft, rows: Sequence[Row]) -> None:
         where = draft.where(number)
         answers = texts(field(row, "possible_answers", where, (str, list)), where, "answers")
         supporting = []
-        for passage in row.get("paragraphs") or ():
-            title = str(passage.get("title", ""))
-            place = draft.document(title, field(passage, "text", where))
-            if passage.get("is_supporting"):
+        for passage in field(row, "paragraphs", where, list) if row.get("paragraphs") else ():
+            text = field(passage, "text", where)
+            place = draft.document(label(passage, "title", where), text)
+            if passage.get("is_supporting") and place is not None:
                 supporting.append(place)
         draft.add(
             number,
             row.get("id"),
             row.get("question"),
             answers=answers,
-            category=str(row.get("prop", "")),
+            category=label(row, "prop", where),
             documents=tuple(dict.fromkeys(supporting)),
             metadata={"popularity": _number(row.get("s_pop"), where)},
         )
@@ -108,18 +117,20 @@ def read_hotpotqa(draft: Draft, rows: Sequence[Row]) -> None:
     """
     for number, row in enumerate(rows, 1):
         where = draft.where(number)
-        places = {}
-        for title, sentences in _pairs(row.get("context"), "sentences", where):
-            text = " ".join(sentence.strip() for sentence in sentences)
-            places[title] = draft.document(title, text)
-        wanted = {title for title, _ in _pairs(row.get("supporting_facts"), "sent_id", where)}
+        places = []
+        for title, sentences in _pairs(row, "context", "sentences", where):
+            places.append((title, draft.document(title, joined(sentences, where, " "))))
+        wanted = {title for title, _ in _pairs(row, "supporting_facts", "sent_id", where)}
+        holding = [place for title, place in places if title in wanted and place is not None]
+        level = label(row, "level", where)
         draft.add(
             number,
             row.get("_id", row.get("id")),
             row.get("question"),
             answers=texts(row.get("answer"), where, "answer"),
-            category=str(row.get("type", "")),
-            documents=tuple(places[title] for title in places if title in wanted),
+            category=label(row, "type", where),
+            documents=tuple(dict.fromkeys(holding)),
+            metadata={"level": level} if level else {},
         )
 
 
@@ -134,33 +145,49 @@ def read_pubmedqa(draft: Draft, content: Mapping[str, Any], split: str = "") -> 
     kept = set(content)
     if split:
         beside = Path(draft.source).parent / f"{split}_ground_truth.json"
-        try:
-            kept = set(json.loads(beside.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read the split {str(beside)!r}: {error}") from error
+        named = json_of(read_file(beside))
+        if not isinstance(named, dict | list) or not all(isinstance(name, str) for name in named):
+            raise InputError(f"{str(beside)!r} is no object or list of ids")
+        kept = set(named)
+        if absent := kept - set(content):
+            raise InputError(f"{str(beside)!r} names {min(absent)!r}, not in {draft.source!r}")
     for number, (name, row) in enumerate(content.items(), 1):
-        where = draft.where(number)
-        place = draft.document("", joined(field(row, "CONTEXTS", where, list)), f"pubmed-{name}")
+        where = f"{draft.where(number)} ({name})"
+        text = joined(field(row, "CONTEXTS", where, list), where)
+        place = draft.document("", text, f"pubmed-{name}")
+        if place is None:
+            raise InputError(f"{where}: CONTEXTS is blank")
+        decision = field(row, "final_decision", where)
+        if decision not in PUBMEDQA_CHOICES:
+            allowed = suggest(decision, PUBMEDQA_CHOICES)
+            raise InputError(f"{where}: unknown final_decision {decision!r}; {allowed}")
         if name not in kept:
             continue
         draft.add(
             number,
             name,
             row.get("QUESTION"),
-            answers=(field(row, "final_decision", where),),
-            choices=("yes", "no", "maybe"),
+            where=where,
+            answers=(decision,),
+            choices=PUBMEDQA_CHOICES,
             documents=(place,),
         )
 
 
-def _pairs(value: Any, second: str, where: str) -> list[tuple[str, Any]]:
+def _pairs(row: Row, name: str, second: str, where: str) -> list[tuple[str, Any]]:
     """Returns title and content of each paragraph or fact, from pairs or from columns."""
+    value = row.get(name)
     try:
         if isinstance(value, Mapping):
-            return list(zip(value["title"], value[second], strict=True))
-        return [(str(title), rest) for title, rest in value or ()]
+            found = list(zip(value["title"], value[second], strict=True))
+        else:
+            found = [(title, rest) for title, rest in value or ()]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{where}: context or supporting facts cannot be read: {error}") from error
+        raise InputError(f"{where}: {name} cannot be read: {error!r}") from error
+    for title, rest in found:
+        if not isinstance(title, str) or (second == "sentences" and not isinstance(rest, list)):
+            raise InputError(f"{where}: {name} has {(title, rest)!r:.80}")
+    return found
 
 
 def _number(value: Any, where: str) -> float:

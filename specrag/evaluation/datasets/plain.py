@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from specrag.errors import ConfigError, InputError, suggest
-from specrag.evaluation.datasets.draft import Draft
+from specrag.evaluation.datasets.draft import Draft, label
 from specrag.evaluation.datasets.files import Row, texts
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "question": ("question", "query", "prompt", "input", "user_input", "instruction", "text"),
-    "answers": ("answers", "answer", "gold", "target", "reference", "references", "output"),
+    "answers": (
+        "answers",
+        "answer",
+        "gold",
+        "target",
+        "reference",
+        "references",
+        "output",
+        "ground_truth",
+    ),
     "id": ("id", "_id", "question_id", "qid"),
     "category": ("category", "type", "kind"),
     "context": ("context", "passage", "document"),
@@ -39,16 +49,22 @@ def read_plain(draft: Draft, rows: Sequence[Row], columns: Mapping[str, str] | N
     for number, row in enumerate(rows, 1):
         where = draft.where(number)
         value = {key: row.get(name) for key, name in names.items()}
-        context = value.get("context")
-        place = draft.document("", context) if isinstance(context, str) and context else None
+        places = [draft.document("", text) for text in _contexts(value.get("context"))]
         draft.add(
             number,
             value.get("id"),
             value["question"],
             answers=texts(value.get("answers"), where, names.get("answers", "answers")),
-            category=str(value.get("category") or ""),
-            documents=(place,) if place else (),
+            category=label(value, "category", where),
+            documents=tuple(dict.fromkeys(place for place in places if place is not None)),
         )
+
+
+def _contexts(value: Any) -> Sequence[str]:
+    """Returns the texts of a context; other shapes of other sets are passed over."""
+    if isinstance(value, str):
+        return (value,)
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else ()
 
 
 def chosen_columns(rows: Sequence[Row], columns: Mapping[str, str]) -> dict[str, str]:

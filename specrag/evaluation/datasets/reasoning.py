@@ -67,9 +67,10 @@ def read_spec_bench(draft: Draft, rows: Sequence[Row]) -> None:
     """
     for number, row in enumerate(rows, 1):
         where = draft.where(number)
-        turns = texts(field(row, "turns", where, list), where, "turns")
-        if not turns:
-            raise InputError(f"{where}: turns is empty")
+        listed = field(row, "turns", where, list)
+        turns = texts(listed, where, "turns")
+        if not turns or len(turns) < len(listed):
+            raise InputError(f"{where}: turns is empty or has a blank one")
         category = field(row, "category", where)
         draft.add(
             number,

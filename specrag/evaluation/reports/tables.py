@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,17 +53,32 @@ def origin(report: Report) -> Table:
         ("seed", str(report.seed)),
         ("versions", ", ".join(f"{name} {found}" for name, found in report.versions.items())),
     ]
-    plain = {
-        name: value
-        for name, value in report.configuration.items()
-        if isinstance(value, str | int | float) and value != ""
-    }
-    rows += [(name.replace("_", " "), str(value)) for name, value in plain.items()]
+    rows += [pair for pair in _flat(report.configuration) if not pair[0].startswith("notes")]
     return Table("How it was measured", ("what", "value"), tuple(rows))
+
+
+def _flat(told: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
+    """Returns settings by name, those of a part after its name; what is not set is left out."""
+    rows: list[tuple[str, str]] = []
+    for name, value in told.items():
+        label = f"{above} {name.replace('_', ' ')}".strip()
+        if isinstance(value, Mapping):
+            rows += _flat(value, label)
+        elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+            for number, each in enumerate(value, start=1):
+                rows += _flat(each, f"{label} {number}")
+        elif isinstance(value, list | tuple):
+            rows += [(label, ", ".join(map(str, value)))] if value else []
+        elif value is not None and value != "":
+            rows.append((label, str(value)))
+    return rows
 
 
 def _qa(figures: Mapping[str, Any]) -> list[Table]:
     modes = list(figures["modes"])
+    if not modes:
+        return []
+    counts = tuple(_most_items(figures["modes"][mode]) for mode in modes)
     return [
         _scores("Answers, per cent with 95 % intervals", figures["modes"]),
         *(
@@ -73,24 +89,37 @@ def _qa(figures: Mapping[str, Any]) -> list[Table]:
         Table(
             "Per question",
             ("", *modes),
-            tuple(
-                (name.replace("_", " "), *(f"{figures['usage'][mode][name]:.2f}" for mode in modes))
-                for name in figures["usage"][modes[0]]
+            (
+                *(
+                    (
+                        name.replace("_", " "),
+                        *(_number(figures["usage"][mode].get(name), 2) for mode in modes),
+                    )
+                    for name in figures["usage"][modes[0]]
+                ),
+                ("n", *counts),
             ),
         ),
         Table(
             "Milliseconds per question: mean, P50, P90, P99",
             ("stage", *modes),
-            tuple(
-                (
-                    stage.removesuffix("_ms"),
-                    *(_spread(figures["latency_ms"][mode][stage]) for mode in modes),
-                )
-                for stage in figures["latency_ms"][modes[0]]
+            (
+                *(
+                    (
+                        stage.removesuffix("_ms"),
+                        *(_spread(figures["latency_ms"][mode].get(stage)) for mode in modes),
+                    )
+                    for stage in figures["latency_ms"][modes[0]]
+                ),
+                ("n", *counts),
             ),
         ),
         _gate(figures.get("gate")),
     ]
+
+
+def _most_items(measures: Mapping[str, Any]) -> str:
+    return str(max((found["num_items"] or 0 for found in measures.values()), default=0))
 
 
 _MOST_CATEGORIES = 12
@@ -103,9 +132,11 @@ def _scores(caption: str, by_mode: Mapping[str, Any]) -> Table:
     for measure in measures:
         found = [by_mode[mode].get(measure) for mode in modes]
         if any(value and value["value"] is not None for value in found):
-            counts = {str(value["num_items"]) for value in found if value and value["num_items"]}
+            counts = [str(value["num_items"] or 0) if value else "0" for value in found]
             cells = [interval_text(value) for value in found]
-            rows.append((measure.replace("_", " "), *cells, "/".join(sorted(counts, key=int))))
+            # One number where all modes have as many, else one a mode, in the order of modes.
+            told = counts[:1] if len(set(counts)) == 1 else counts
+            rows.append((measure.replace("_", " "), *cells, "/".join(told)))
     return Table(caption, ("measure", *modes, "n"), tuple(rows))
 
 
@@ -116,7 +147,7 @@ def _gate(gate: Mapping[str, Any] | None) -> Table:
     rows = [
         (
             name.replace("_", " "),
-            interval_text(gain, 1.0),
+            _gain_text(gain),
             _number(gate["area"][name], 3),
             _number(gate["auroc"][name]["wrong"], 3),
             _number(gate["auroc"][name]["helps"], 3),
@@ -124,11 +155,17 @@ def _gate(gate: Mapping[str, Any] | None) -> Table:
         for name, gain in gate["gain_captured"].items()
     ]
     measure = gate["measure"].replace("_", " ")
-    caption = (
-        f"Gates on {measure}: retrieval helps {gate['helps']:.1%} and hurts {gate['hurts']:.1%} "
-        "of the questions"
-    )
+    points = (gate.get("points") or {}).values()
+    count = max((point["accuracy"]["num_items"] or 0 for point in points), default=0)
+    helps, hurts = (_share(gate.get(name)) for name in ("helps", "hurts"))
+    caption = f"Gates on {measure}: retrieval helps {helps} and hurts {hurts} of {count} questions"
     return Table(caption, head, tuple(rows))
+
+
+def _gain_text(gain: Mapping[str, Any]) -> str:
+    if gain["low"] is None:
+        return _number(gain["value"], 2)
+    return f"{_number(gain['value'], 2)} ({gain['low']:.2f} to {gain['high']:.2f})"
 
 
 def _speed(figures: Mapping[str, Any]) -> list[Table]:
@@ -169,8 +206,37 @@ def _speed(figures: Mapping[str, Any]) -> list[Table]:
             ("task", "drafter", "accepted", "usual", "drafts"),
             tuple(tasks),
         ),
+        _differing(results),
+        Table(
+            "What failed",
+            ("arm", "prompt", "message"),
+            tuple(
+                (row["arm"], row["prompt_id"], row["message"]) for row in figures.get("failed", ())
+            ),
+        ),
+        Table(
+            "Left out, too long for the context",
+            ("prompt",),
+            tuple((name,) for name in figures.get("left_out", ())),
+        ),
         _costs(figures.get("costs")),
     ]
+
+
+def _differing(results: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for row in results:
+        margins = [found["margin"] for found in row.get("first_differences") or ()]
+        if margins and row["category"] == "all":
+            known = [margin for margin in margins if margin is not None]
+            middle, most = (statistics.median(known), max(known)) if known else (None, None)
+            count = f"{len(margins)} of {row['num_prompts']}"
+            rows.append((row["drafter"], count, _number(middle, 4), _number(most, 4)))
+    return Table(
+        "Answers that differ from plain decoding, and the top-2 margin where they first do",
+        ("arm", "answers", "median margin", "largest margin"),
+        tuple(rows),
+    )
 
 
 def _tuning(figures: Mapping[str, Any]) -> list[Table]:
@@ -182,6 +248,7 @@ def _tuning(figures: Mapping[str, Any]) -> list[Table]:
             _between(row, "speedup", 2),
             _number(row["mean_acceptance_length"], 2),
             _share(row["acceptance"]),
+            str(row.get("num_prompts", "-")),
         )
         for row in figures.get("drafters", ())
     ]
@@ -192,8 +259,9 @@ def _tuning(figures: Mapping[str, Any]) -> list[Table]:
             str(row["num_speculative_tokens"]),
             str(row["branching"]),
             _number(row["tokens_per_second"], 1),
-            _number(row["speedup"], 2),
+            _between(row, "speedup", 2),
             _number(row["mean_acceptance_length"], 2),
+            str(row.get("num_prompts", "-")),
         )
         for row in figures.get("sweep", ())
     ]
@@ -201,7 +269,14 @@ def _tuning(figures: Mapping[str, Any]) -> list[Table]:
         Table("Advice", ("", ""), tuple((name, _plain(value)) for name, value in advice.items())),
         Table(
             "Drafters",
-            ("drafter", "tokens/s", "speedup", "mean acceptance length", "accepted at depth 1"),
+            (
+                "drafter",
+                "tokens/s",
+                "speedup",
+                "mean acceptance length",
+                "accepted at depth 1",
+                "prompts",
+            ),
             tuple(drafters),
         ),
         Table(
@@ -214,6 +289,7 @@ def _tuning(figures: Mapping[str, Any]) -> list[Table]:
                 "tokens/s",
                 "speedup",
                 "acceptance length",
+                "prompts",
             ),
             tuple(sweep),
         ),
@@ -230,7 +306,7 @@ def _costs(costs: Mapping[str, Any] | None) -> Table:
 
 
 def _between(row: Mapping[str, Any], name: str, places: int) -> str:
-    if row.get(f"{name}_low") is None:
+    if row.get(name) is None or row.get(f"{name}_low") is None:
         return _number(row.get(name), places)
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return f"{row[name]:.{places}f} ({low:.{places}f}-{high:.{places}f})"
@@ -239,7 +315,9 @@ def _between(row: Mapping[str, Any], name: str, places: int) -> str:
 def _spread(found: Mapping[str, Any] | None) -> str:
     if not found or found.get("mean") is None:
         return "-"
-    return ", ".join(f"{found[name]:.4g}" for name in ("mean", "p50", "p90", "p99"))
+    # Engines that tell no times of passes have a mean and no percentiles.
+    known = [found.get(name) for name in ("mean", "p50", "p90", "p99")]
+    return ", ".join(_number(value, 0 if value and value >= 100 else 1) for value in known)
 
 
 def _number(value: float | None, places: int) -> str:

@@ -153,16 +153,16 @@ def test_folders(tmp_path: Path) -> None:
 
 
 DAMAGES = {
-    "a question is blank": ('{"question": " ", "answer": ["a"]}\n', "entry 1 .*blank"),
-    "a question is no text": ('{"question": 3, "answer": ["a"]}\n', "entry 1 .*no text"),
-    "an id is there twice": (SQUAD_ROWS + SQUAD_ROWS, "entry 2 .*'a' is there already"),
+    "a question is blank": ('{"question": " ", "answer": ["a"]}\n', "line 1 .*blank"),
+    "a question is no text": ('{"question": 3, "answer": ["a"]}\n', "line 1 .*no text"),
+    "an id is there twice": (SQUAD_ROWS + SQUAD_ROWS, "line 2 .*'a' is there already"),
     "a line is cut off": (NQ_OPEN + '{"question": "wh', "line 3 .*not JSON"),
     "a line is no object": (NQ_OPEN + "[1]\n", "line 3 .*no object"),
     "answers are no texts": (
         '{"question": "q", "answer": [{"a": 1}]}\n',
-        "entry 1 .*list of texts",
+        "line 1 .*list of texts",
     ),
-    "a table row is short": ("question,answer\nonly one\n", "row 1 .*cells"),
+    "a table row is short": ("question,answer\nonly one\n", "line 2 .*cells"),
     "no column is a question": ('{"foo": "bar"}\n', "looks like a question"),
     "nothing": (" \n", "is empty"),
     "a head alone": ("question,answer\n", "no rows"),
