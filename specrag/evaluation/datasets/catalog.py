@@ -164,7 +164,7 @@ def _of_file(path: Path, format: str, columns: Mapping[str, str] | None, split: 
         read_pubmedqa(draft, content, split)
         return draft.finish(_named(file.stem, split), "pubmedqa", file.sha256, "choice")
     if format in ("squad", "pubmedqa"):
-        raise InputError(f"{source!r} is not of the format {format}: it is no JSON object")
+        raise InputError(f"{str(path)!r} is not of the format {format}: it is no JSON object")
     return _of_rows(str(path), rows_of(file), format, columns, file.stem, file.sha256)
 
 

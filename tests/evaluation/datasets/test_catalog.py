@@ -21,6 +21,7 @@ from specrag.evaluation.datasets.catalog import (
     load_documents,
     sample,
 )
+from specrag.evaluation.datasets.files import read_file, rows_of
 from specrag.evaluation.datasets.item import EvalDataset, EvalItem
 from tests.evaluation.datasets.samples import (
     FILES,
@@ -54,6 +55,13 @@ def test_each_format_is_told_by_its_content(
     assert len({item.id for item in found.items}) == len(found.items) > 0
     known = {document.id for document in found.documents}
     assert all(set(item.documents) <= known for item in found.items)
+
+
+@pytest.mark.parametrize(("name", "content"), FILES.values(), ids=list(FILES))
+def test_no_sample_looks_like_another_format(tmp_path: Path, name: str, content: str) -> None:
+    first = rows_of(read_file(Path(written(tmp_path, content)))).values[0]
+    fitting = [key for key, known in ROW_FORMATS.items() if known.fits(first)]
+    assert fitting == ([name] if name in ROW_FORMATS else [])
 
 
 def test_every_format_has_a_sample() -> None:
@@ -253,6 +261,20 @@ def test_documents_come_from_sets_rows_and_text_files(tmp_path: Path) -> None:
         load_documents(written(tmp_path, NQ_OPEN))
 
 
+def test_text_files_without_text_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(" ")
+    for source in (tmp_path, tmp_path / "a.md"):
+        with pytest.raises(InputError, match=r"a\.md.* holds no text"):
+            load_documents(str(source))
+
+
+@pytest.mark.parametrize("turns", [[], [" "], ["a", ""]])
+def test_a_blank_turn_is_refused_not_left_out(tmp_path: Path, turns: list[str]) -> None:
+    row = {"question_id": 1, "category": "qa", "turns": turns}
+    with pytest.raises(InputError, match="line 1 .*blank"):
+        load_dataset(written(tmp_path, json.dumps(row)))
+
+
 class FakeHub(types.ModuleType):
     """Stands for the `datasets` library where it is not installed: the same call, made-up rows."""
 
@@ -271,6 +293,10 @@ def test_hub_sets_are_read_through_the_library(monkeypatch: pytest.MonkeyPatch) 
     found = load_dataset("hub:someone/squad:en")
     assert (found.name, found.format, len(found.documents)) == ("squad", "squad_rows", 1)
     assert load_dataset("hub:someone/squad", split="train").format == "nq_open"
+    assert load_documents("hub:someone/squad") == load_dataset("hub:someone/squad").documents
+    assert load_dataset("hub:someone/squad", "squad").format == "squad_rows"
+    with pytest.raises(InputError, match="row 1 of 'hub:someone/squad'"):
+        load_dataset("hub:someone/squad", "popqa")
     with pytest.raises(InputError, match="has no split 'dev'"):
         load_dataset("hub:someone/squad", split="dev")
     with pytest.raises(InputError, match=r"cannot fetch .*no network"):
@@ -305,3 +331,26 @@ REAL = {
 def test_the_public_sets_are_read_whole(name: str) -> None:
     found = load_dataset(str(Path(os.environ["SPECRAG_DATA"]) / name))
     assert (found.format, len(found.items), len(found.documents)) == REAL[name]
+
+
+CORPORA = {
+    "corpora/2wikimultihopqa_corpus.json": 6119,
+    "corpora/foldoc.jsonl.xz": 12_019,  # two of its 12,021 entries have no text
+    "popqa/popqa.json": 1475,
+    "cranfield": 1398,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SPECRAG_DATA" not in os.environ, reason="SPECRAG_DATA names no data")
+@pytest.mark.parametrize("name", CORPORA)
+def test_the_public_corpora_are_read_whole(name: str) -> None:
+    assert len(load_documents(str(Path(os.environ["SPECRAG_DATA"]) / name))) == CORPORA[name]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SPECRAG_DATA" not in os.environ, reason="SPECRAG_DATA names no data")
+def test_the_test_part_of_pubmedqa_is_half_of_it() -> None:
+    source = Path(os.environ["SPECRAG_DATA"]) / "pubmedqa" / "ori_pqal.json"
+    found = load_dataset(str(source), split="test")
+    assert (len(found.items), len(found.documents)) == (500, 1000)
