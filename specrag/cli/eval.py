@@ -11,12 +11,13 @@ import typer
 
 from specrag.cli.arguments import load_rag, show_progress
 from specrag.cli.output import echo_json
-from specrag.errors import ConfigError
+from specrag.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from specrag.evaluation.datasets.item import EvalDataset
     from specrag.evaluation.reports.report import Report
     from specrag.rag.build import SpecRAG
+    from specrag.retrieval.document import Document
     from specrag.retrieval.retriever import Retriever
 
 app = typer.Typer(no_args_is_help=True)
@@ -154,7 +155,13 @@ def _opened(dataset: EvalDataset, corpus: list[str]) -> Retriever:
             hint="name some with --corpus or --index, or use --modes never",
         )
     parts = [load_documents(source) for source in corpus] or [dataset.documents]
-    found = {document.id: document for part in parts for document in part}
+    found: dict[str, Document] = {}
+    for document in (document for part in parts for document in part):
+        if found.setdefault(document.id, document).text != document.text:
+            raise InputError(
+                f"two corpora have a document with the id {document.id!r}",
+                hint="rename one of them",
+            )
     # Named after what is in it, so that runs over the same documents share an index.
     digest = hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:8]
     name = f"eval-{'corpus' if corpus else dataset.name}-{digest}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specrag.evaluation.datasets.item import EvalDataset, EvalItem
+from specrag.evaluation.datasets.item import EvalDataset, EvalItem, Task
 from specrag.evaluation.metrics.citations import citation_precision, citation_recall, holds_answer
 from specrag.evaluation.metrics.judge import judged
 from specrag.evaluation.metrics.passages import recall
@@ -71,7 +71,7 @@ def _record(dataset: EvalDataset, item: EvalItem, raw: Raw, run_code: bool) -> R
         "gate": answer["gate"],
         "scores": {
             **judged(dataset.task, item, answer["answer"], run_code=run_code),
-            **_grounding(item, raw),
+            **_grounding(item, raw, dataset.task),
         },
         "usage": answer["usage"],
         "latency_ms": {stage: answer["timings"][stage] for stage in _STAGES},
@@ -80,16 +80,21 @@ def _record(dataset: EvalDataset, item: EvalItem, raw: Raw, run_code: bool) -> R
     }
 
 
-def _grounding(item: EvalItem, raw: Raw) -> dict[str, float | None]:
-    """Measures retrieval and citations; there is nothing to measure closed book."""
+def _grounding(item: EvalItem, raw: Raw, task: Task) -> dict[str, float | None]:
+    """Measures retrieval and citations; there is nothing to measure closed book.
+
+    Only short answers are looked for in passages: a yes or a number stands there by chance.
+    """
     if raw["mode"] == "never":
         return dict.fromkeys(_GROUNDING)
+    documents = [passage["document"] for passage in raw["passages"]]
+    found = dict.fromkeys(_GROUNDING) | {"retrieval_recall": recall(documents, item.documents)}
+    if task != "short_answer":
+        return found
     passages = [(str(passage["id"]), passage["text"]) for passage in raw["passages"]]
     quotes = [(str(cited["passage"]), cited["quote"]) for cited in raw["answer"]["citations"]]
     held = [holds_answer(text, item.answers) for _, text in passages]
-    documents = [passage["document"] for passage in raw["passages"]]
-    return {
-        "retrieval_recall": recall(documents, item.documents),
+    return found | {
         "answer_in_context": float(any(held)) if item.answers else None,
         "citation_precision": citation_precision(quotes, item.answers),
         "citation_recall": citation_recall(quotes, passages, item.answers),

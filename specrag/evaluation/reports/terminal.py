@@ -24,6 +24,7 @@ def qa_table(report: Report) -> str:
     rows += [
         [name, *(f"{figures['usage'][mode][name]:.2f}" for mode in modes)]
         for name in ("lookups", "context_tokens", "completion_tokens")
+        if name in figures["usage"][modes[0]]
     ]
     for stage in ("gate_ms", "lookup_ms", "prefill_ms", "decode_ms", "total_ms"):
         found = [figures["latency_ms"][mode][stage] for mode in modes]
@@ -32,16 +33,15 @@ def qa_table(report: Report) -> str:
     return "\n".join([report.title, "", *aligned(rows), *_gain_lines(figures.get("gate")), *notes])
 
 
-def interval_text(figure: Mapping[str, Any] | None, scale: float = 100.0) -> str:
-    """Returns a figure with its interval, shares in per cent.
+def interval_text(figure: Mapping[str, Any] | None) -> str:
+    """Returns a share with its interval, in per cent.
 
     Args:
         figure: With ``value``, ``low`` and ``high``; None or no value is a dash.
-        scale: What the figure is multiplied by.
     """
     if figure is None or figure["value"] is None:
         return "-"
-    value, low, high = (scale * figure[name] for name in ("value", "low", "high"))
+    value, low, high = (100 * figure[name] for name in ("value", "low", "high"))
     return f"{value:.1f} ({low:.1f}-{high:.1f})"
 
 
@@ -66,6 +66,15 @@ def _gain_lines(gate: Mapping[str, Any] | None) -> list[str]:
         known = gate["auroc"][name]
         found = [known["wrong"], known["helps"]]
         cells = ["-" if value is None else f"{value:.3f}" for value in found]
-        rows.append([name, interval_text(gain, 1.0).replace("-0.0", "0.0"), *cells])
+        rows.append([name, _signed(gain), *cells])
     share = f"retrieval helps {gate['helps']:.1%}, hurts {gate['hurts']:.1%} of the questions"
     return ["", share, *aligned(rows)]
+
+
+def _signed(figure: Mapping[str, Any]) -> str:
+    """A gain may be negative, so a dash between the ends of its interval would be misread."""
+    if figure["value"] is None:
+        return "-"
+    if figure["low"] is None or figure["high"] is None:
+        return f"{figure['value']:+.2f}"
+    return f"{figure['value']:+.2f} ({figure['low']:+.2f} to {figure['high']:+.2f})"

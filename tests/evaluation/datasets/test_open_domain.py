@@ -34,7 +34,7 @@ def test_a_question_that_is_impossible_has_no_answer_whatever_is_listed(tmp_path
 def test_all_paragraphs_of_a_supporting_title_hold_the_answer(tmp_path: Path) -> None:
     (row,) = json.loads(HOTPOTQA)
     row |= {"level": "hard"}
-    row["context"] += [["Mill", ["Another mill."]], ["Mill", [" "]]]
+    row["context"] += [["Mill", ["Another mill."]], ["Mill", [" "]], ["Mill", ["Another mill."]]]
     found = load(tmp_path, [row])
     titles = {document.id: document.title for document in found.documents}
     assert [titles[place] for place in found.items[0].documents] == ["Mill", "Mill"]

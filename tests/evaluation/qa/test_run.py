@@ -261,3 +261,14 @@ def test_items_are_written_as_lines(
     run = evaluate(make_pipeline(), dataset, SETTINGS, tmp_path)
     lines = (tmp_path / ITEMS_NAME).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == list(run.records)
+
+
+def test_only_short_answers_are_looked_for_in_passages(
+    make_pipeline: Callable[..., Pipeline], dataset: EvalDataset, tmp_path: Path
+) -> None:
+    items = tuple(replace(item, answers=("no",), choices=("yes", "no")) for item in dataset.items)
+    chosen = replace(dataset, items=items, task="choice")
+    run = evaluate(make_pipeline(), chosen, SETTINGS, tmp_path)
+    found = run.report.figures["modes"]["always"]
+    assert found["answer_in_context"]["num_items"] == found["citation_recall"]["num_items"] == 0
+    assert found["retrieval_recall"]["num_items"] == len(items)
