@@ -74,9 +74,9 @@ def load_rag(
     """
     from specrag.rag.config import load_pipeline
 
-    # A typo should not cost the time of importing torch.
-    config = load_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+    if isinstance(pipeline, str):
+        load_pipeline(pipeline)  # a typo should not cost the time of importing torch
 
     from specrag.rag.build import SpecRAG
 
-    return SpecRAG.load(config, docs=docs, index=index, progress=show_progress())
+    return SpecRAG.load(pipeline, docs=docs, index=index, progress=show_progress())

@@ -44,7 +44,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tiny_rag: SpecRAG) -> list[tuple[Any,
     """Loads the toy pipeline whatever is named; returns what was named."""
     loaded: list[tuple[Any, ...]] = []
 
-    def load(pipeline: str, *, docs: str | None, progress: bool) -> SpecRAG:
+    def load(pipeline: str, *, docs: str | None, index: None, progress: bool) -> SpecRAG:
+        assert index is None
         loaded.append((pipeline, docs, progress))
         return tiny_rag
 
