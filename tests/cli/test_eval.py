@@ -73,7 +73,7 @@ def test_a_run_is_written_and_compared(
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["figures"]["modes"]["always"]["answer_in_context"]["value"] == 1.0
-    assert report["command"].startswith("specrag ")
+    assert report["command"].startswith("specrag")
     lines = (folder / "items.jsonl").read_text().splitlines()
     assert len(lines) == 6
     assert (folder / "report.html").is_file()
