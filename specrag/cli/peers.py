@@ -20,14 +20,13 @@ def install(
     pip_args: Annotated[str, typer.Option(help="Further options of pip install.")] = "",
 ) -> None:
     """Installs other engines into an environment of their own."""
-    from specrag.evaluation.peers.catalog import install_peers
+    from specrag.evaluation.peers.engines import PEERS, install_peers
 
-    failed = install_peers(names or [], shlex.split(pip_args))
-    for name, reason in failed.items():
-        typer.echo(f"{name}: {reason}", err=True)
-    if failed:
+    outcome = install_peers(names or [], shlex.split(pip_args))
+    for name, failure in outcome.items():
+        typer.echo(f"{name:<28}{f'failed: {failure}' if failure else PEERS[name].version}")
+    if any(outcome.values()):
         raise typer.Exit(1)
-    typer.echo("installed")
 
 
 @app.command("list")
@@ -35,17 +34,23 @@ def list_peers(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Lists the engines and whether they are installed."""
-    from specrag.evaluation.peers.catalog import PEERS
+    from specrag.evaluation.peers.engines import PEERS
 
-    rows = [
-        {"name": name, "installed": peer.version is not None, "version": peer.version or None}
-        | {"help": peer.help}
-        for name, peer in PEERS.items()
-    ]
+    versions = {name: peer.version for name, peer in PEERS.items()}
     if as_json:
-        echo_json(rows)
+        echo_json(
+            [
+                {
+                    "name": name,
+                    "installed": versions[name] is not None,
+                    "version": versions[name],
+                    "needs": peer.needs or None,
+                    "help": peer.help,
+                }
+                for name, peer in PEERS.items()
+            ]
+        )
         return
     for name, peer in PEERS.items():
-        state = peer.version
-        shown = "not installed" if state is None else state or "with specrag"
-        typer.echo(f"{name:<28}{shown:<15}{peer.help}")
+        typer.echo(f"{name:<28}{versions[name] or f'not installed: specrag peers install {name}'}")
+        typer.echo(f"  {peer.help}{f' (needs {peer.needs})' if peer.needs else ''}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -50,7 +51,11 @@ def install(requirements: Sequence[str], pip_args: Sequence[str] = ()) -> None:
         ConfigError: pip failed; the message holds the end of what it said.
     """
     if not python().exists():
-        _run([sys.executable, "-m", "venv", str(folder())], "the environment cannot be made")
+        try:
+            _run([sys.executable, "-m", "venv", str(folder())], "the environment cannot be made")
+        except BaseException:
+            shutil.rmtree(folder(), ignore_errors=True)  # half of one would be taken for a whole
+            raise
     shared = _site_packages() / "specrag_shared.pth"
     shared.write_text(f"{sysconfig.get_paths()['purelib']}\n", encoding="utf-8")
     kept = folder() / "constraints.txt"

@@ -19,6 +19,7 @@ from specrag.evaluation.speed.arm import Arm, Sample
 
 _START_S, _REQUEST_S = 600.0, 600.0
 _LINES_SHOWN = 4
+_HINT = "leave it out of --peers, or install it anew with `specrag peers install`"
 # Arms take turns: one that waits must not keep the processors busy.
 _PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -56,15 +57,7 @@ class PeerArm(Arm):
         self._request_s = request_s
         self._peak_mb: float | None = None
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the arm
-        threads = str(start.get("threads", 1))
-        self._process = subprocess.Popen(
-            [str(python), str(worker)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **_PASSIVE, "OMP_NUM_THREADS": threads},
-            start_new_session=True,  # so that servers it starts can be ended with it
-        )
+        self._process = self._started(python, worker, str(start.get("threads", 1)))
         self._replies: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         try:
@@ -72,7 +65,10 @@ class PeerArm(Arm):
         except BaseException:
             self.close()
             raise
-        self.details = {key: str(value) for key, value in ready.get("details", {}).items()}
+        details = ready.get("details")
+        if not isinstance(details, dict):
+            raise self._failed("sent no details first")
+        self.details = {key: str(value) for key, value in details.items()}
 
     def decode(self, prompt_ids: Sequence[int], max_tokens: int, min_tokens: int = 0) -> Sample:
         """Has the worker decode one prompt.
@@ -92,17 +88,19 @@ class PeerArm(Arm):
         }
         reply = self._ask(request, self._request_s)
         try:
-            self._peak_mb = reply.get("peak_memory_mb", self._peak_mb)
+            self._peak_mb = _number(reply.get("peak_memory_mb", self._peak_mb))
             return Sample(
                 tuple(int(token) for token in reply["token_ids"]),
-                reply["prefill_ms"],
+                _number(reply["prefill_ms"]),
                 float(reply["decode_ms"]),
-                tuple(reply.get("step_ms", ())),
-                tuple(reply.get("step_tokens", ())),
-                mean_acceptance_length=reply.get("mean_acceptance_length"),
+                tuple(float(each) for each in reply.get("step_ms", ())),
+                tuple(int(each) for each in reply.get("step_tokens", ())),
+                mean_acceptance_length=_number(reply.get("mean_acceptance_length")),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise self._failed(f"sent a reply that lacks something: {error!r}") from error
+            raise self._failed(
+                f"sent a reply that lacks something or is malformed: {error!r}"
+            ) from error
 
     def peak_memory_mb(self) -> float | None:
         """Returns the peak that the worker told with its last reply."""
@@ -110,6 +108,8 @@ class PeerArm(Arm):
 
     def close(self) -> None:
         """Ends the worker and all that it started; harmless to repeat."""
+        if self._log.closed:
+            return
         with contextlib.suppress(ProcessLookupError):  # all of it may have ended
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -117,6 +117,22 @@ class PeerArm(Arm):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):  # what was not sent has no reader left
                     pipe.close()
+
+    def _started(self, python: Path, worker: Path, threads: str) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                [str(python), str(worker)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env={**os.environ, **_PASSIVE, "OMP_NUM_THREADS": threads},
+                start_new_session=True,  # so that servers it starts can be ended with it
+            )
+        except OSError as error:
+            self._log.close()
+            raise PeerError(
+                f"the engine {self.name} cannot be started: {error}", hint=_HINT
+            ) from error
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "the worker's replies are piped"
@@ -127,6 +143,8 @@ class PeerArm(Arm):
 
     def _ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         assert self._process.stdin is not None, "requests are piped"
+        if self._process.stdin.closed:
+            raise PeerError(f"the engine {self.name} is closed", hint=_HINT)
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
@@ -146,10 +164,13 @@ class PeerArm(Arm):
         return reply
 
     def _failed(self, what: str) -> PeerError:
+        """Ends the worker, which would go on computing or answer too late; tells its last words."""
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()[-_LINES_SHOWN:]
         said = f"; its last words: {' | '.join(lines)}" if lines else ""
-        return PeerError(
-            f"the engine {self.name} {what}{said}",
-            hint="leave it out of --peers, or install it anew with `specrag peers install`",
-        )
+        self.close()
+        return PeerError(f"the engine {self.name} {what}{said}", hint=_HINT)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 
 from specrag.errors import ConfigError
 from specrag.home import home
@@ -58,37 +60,67 @@ def gguf_of(model: str) -> Path:
     return kept
 
 
+def precision_of(weights: str | Path) -> str:
+    """Returns the kind of numbers that a model is decoded with: that of its file, if it has one.
+
+    Args:
+        weights: A GGUF file, or a folder or hub name, which engines here load as 32-bit floats.
+    """
+    if Path(weights).suffix != ".gguf":
+        return "float32"
+    stored = gguf.GGUFReader(weights).fields.get("general.file_type")
+    if stored is None:
+        return "not told by the file"
+    kind = str(gguf.LlamaFileType(stored.contents()).name)
+    return kind.removeprefix("MOSTLY_").removeprefix("ALL_")
+
+
 def float32_of(path: Path) -> Path:
     """Returns a GGUF file with the same values as 32-bit floats; it is made once and kept.
 
     Args:
         path: A GGUF file of quantised weights.
     """
-    made = _place() / f"{path.stem}.f32.gguf"
+    return _made(path, "f32", gguf.LlamaFileType.ALL_F32, np.float32)
+
+
+def float16_of(path: Path) -> Path:
+    """Returns a GGUF file with the values rounded to 16-bit floats; it is made once and kept.
+
+    Vectors, such as the weights of norms, stay 32-bit floats.
+
+    Args:
+        path: A GGUF file of quantised weights.
+    """
+    return _made(path, "f16", gguf.LlamaFileType.MOSTLY_F16, np.float16)
+
+
+def _made(path: Path, kind: str, file_type: gguf.LlamaFileType, dtype: type[Any]) -> Path:
+    made = _place() / f"{path.stem}.{kind}.gguf"
     if not made.exists():
         partial = made.with_suffix(f".{os.getpid()}.partial")
         try:
-            _write_float32(path, partial)
+            _write(path, partial, file_type, dtype)
             partial.replace(made)
         finally:
             partial.unlink(missing_ok=True)
     return made
 
 
-def _write_float32(source: Path, target: Path) -> None:
+def _write(source: Path, target: Path, file_type: gguf.LlamaFileType, dtype: type[Any]) -> None:
     reader = gguf.GGUFReader(source)
     architecture = str(reader.fields["general.architecture"].contents())
-    writer = gguf.GGUFWriter(target, architecture)
-    for name, field in reader.fields.items():
-        if not name.startswith("GGUF.") and name not in _OWN:
-            _copy(writer, name, field)
-    writer.add_file_type(int(gguf.LlamaFileType.ALL_F32))
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    with contextlib.closing(gguf.GGUFWriter(target, architecture)) as writer:
+        for name, field in reader.fields.items():
+            if not name.startswith("GGUF.") and name not in _OWN:
+                _copy(writer, name, field)
+        writer.add_file_type(int(file_type))
+        for tensor in reader.tensors:
+            values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            writer.add_tensor(tensor.name, values.astype(dtype) if values.ndim > 1 else values)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
 
 
 # What the writer says itself, or what no longer holds.

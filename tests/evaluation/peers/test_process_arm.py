@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from specrag.evaluation.peers import catalog
 from specrag.evaluation.peers.process_arm import PeerArm, PeerError
 
+BAD_REPLIES = ("text for a time", "text for tokens", "no list", "null")
 WORKERS = Path(catalog.__file__).parent / "workers"
 FAKE = Path(__file__).with_name("fake_worker.py")
 
@@ -36,7 +39,7 @@ def test_prints_of_libraries_do_not_reach_the_wire() -> None:
     finally:
         arm.close()
     arm.close()
-    with pytest.raises((PeerError, ValueError)):
+    with pytest.raises(PeerError, match="is closed"):
         arm.decode([1], 1)
 
 
@@ -45,20 +48,56 @@ def test_prints_of_libraries_do_not_reach_the_wire() -> None:
     [
         ("crash", "has ended; its last words: .*out of memory"),
         ("hang", "did not answer within 1 s"),
-        ("lacks", "sent a reply that lacks something: KeyError"),
         ("no json", "sent what is no JSON"),
+        ("no object", "sent what is no object"),
+        ("lacks", "lacks something or is malformed: KeyError"),
+        *((mode, "is malformed") for mode in BAD_REPLIES),
     ],
 )
-def test_a_failing_engine_is_named_with_its_last_words(mode: str, match: str) -> None:
-    arm = start(mode, request_s=1)
-    try:
-        with pytest.raises(PeerError, match=f"the engine peer:fake {match}"):
-            arm.decode([1], 1)
-    finally:
-        arm.close()
-    assert arm._process.poll() is not None
+def test_a_failing_engine_is_named_and_ended(mode: str, match: str) -> None:
+    arm = start(mode, request_s=1 if mode == "hang" else 30)
+    with pytest.raises(PeerError, match=f"the engine peer:fake .*{match}") as raised:
+        arm.decode([1], 1)
+    assert "--peers" in str(raised.value.hint)
+    assert arm._process.poll() is not None, "one that hangs would go on computing"
+    with pytest.raises(PeerError, match="is closed"):
+        arm.decode([1], 1)
+    arm.close()
 
 
-def test_an_engine_that_does_not_start_leaves_no_process() -> None:
-    with pytest.raises(PeerError, match="no such model"):
-        start("no start")
+@pytest.mark.parametrize(
+    ("mode", "match"),
+    [("no start", "no such model"), ("no details", "sent no details first")],
+)
+def test_an_engine_that_does_not_start_leaves_no_process(mode: str, match: str) -> None:
+    with pytest.raises(PeerError, match=match):
+        start(mode)
+
+
+def test_an_interpreter_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="peer:fake cannot be started"):
+        PeerArm("peer:fake", tmp_path / "python", FAKE, {})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the table of processes")
+def test_closing_ends_what_the_worker_started_too() -> None:
+    arm = start("child")
+    group = arm._process.pid
+    assert len(members(group)) == 2
+    arm.close()
+    for _ in range(100):
+        if not members(group):
+            return
+        time.sleep(0.05)
+    pytest.fail("a child of the worker is left")
+
+
+def members(group: int) -> list[str]:
+    """Processes of a group that have not ended."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            state, _, its_group = status.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                found.append(status.parent.name)
+    return found

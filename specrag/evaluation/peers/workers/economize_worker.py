@@ -41,7 +41,8 @@ def _open(start: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
             "mean_acceptance_length": max(1.0, (count - 1) / passes),
         }
 
-    return decode, {"version": economize.__version__, "precision": "float32"}
+    settings = f"lookup as by default, cycles of {_CYCLE} tokens"
+    return decode, {"settings": settings}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import socket
 import subprocess
@@ -27,9 +28,9 @@ def _open(start: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
     command += ["-t", str(start["threads"]), "-tb", str(start["threads"]), "-c", "4096", "-np", "1"]
     command += ["--no-webui", *start.get("arguments", ())]
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    atexit.register(server.kill)  # also when whoever asked has died
     address = f"http://127.0.0.1:{port}"
     _wait(address, server)
-    precision = "float32" if ".f32." in start["model"] else Path(start["model"]).stem.split(".")[-1]
 
     def decode(prompt_ids: list[int], max_tokens: int, min_tokens: int) -> dict[str, Any]:
         reply = _post(
@@ -57,13 +58,8 @@ def _open(start: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
             "peak_memory_mb": peak_memory_mb(server.pid),
         }
 
-    return decode, {"version": _version(binary), "precision": precision}
-
-
-def _version(binary: Path) -> str:
-    said = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=False)
-    lines = f"{said.stdout}{said.stderr}".splitlines()
-    return next((line for line in lines if "version" in line), "unknown")
+    settings = " ".join(start.get("arguments", ())) or "as by default"
+    return decode, {"settings": settings}
 
 
 def _wait(address: str, server: subprocess.Popen[bytes]) -> None:
@@ -84,8 +80,11 @@ def _post(address: str, body: dict[str, Any]) -> dict[str, Any]:
     request = urllib.request.Request(
         address, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request) as reply:
-        found: dict[str, Any] = json.load(reply)
+    try:
+        with urllib.request.urlopen(request) as reply:
+            found: dict[str, Any] = json.load(reply)
+    except urllib.error.HTTPError as error:
+        raise SystemExit(f"llama-server: {error.read().decode(errors='replace')}") from error
     return found
 
 

@@ -10,6 +10,8 @@ import transformers
 from transformers.generation.streamers import BaseStreamer
 from wire import Engine, serve
 
+_LOOKUP = ("prompt_lookup_num_tokens", "max_matching_ngram_size")
+
 
 class _Clock(BaseStreamer):  # type: ignore[misc] # transformers has no types
     """Notes when tokens come and how many."""
@@ -36,17 +38,18 @@ def _open(start: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
     transformers.utils.logging.set_verbosity_error()
     load = transformers.AutoModelForCausalLM.from_pretrained
     model = load(start["model"], dtype=torch.float32).eval()
-    options: dict[str, Any] = {}
-    details = {"version": transformers.__version__, "precision": "float32"}
-    if start.get("prompt_lookup_num_tokens"):
-        options["prompt_lookup_num_tokens"] = start["prompt_lookup_num_tokens"]
+    options = {name: start[name] for name in _LOOKUP if name in start}
+    settings = ", ".join(f"{name}={value}" for name, value in options.items())
     if start.get("assisted"):
         if start.get("draft"):
             options["assistant_model"] = load(start["draft"], dtype=torch.float32).eval()
-            details["assistant"] = start["draft"]
+            settings = f"assistant {start['draft']}"
         else:
-            options["assistant_early_exit"] = model.config.num_hidden_layers // 3
-            details["assistant"] = f"the first {options['assistant_early_exit']} layers"
+            options["assistant_early_exit"] = max(1, model.config.num_hidden_layers // 3)
+            settings = (
+                f"assistant: the first {options['assistant_early_exit']} layers of "
+                f"{model.config.num_hidden_layers}, not trained for that"
+            )
 
     def decode(prompt_ids: list[int], max_tokens: int, min_tokens: int) -> dict[str, Any]:
         clock = _Clock()
@@ -77,7 +80,7 @@ def _open(start: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
             "mean_acceptance_length": sum(clock.tokens[1:]) / rounds if rounds else 1.0,
         }
 
-    return decode, details
+    return decode, {"settings": settings or "as by default"}
 
 
 if __name__ == "__main__":
