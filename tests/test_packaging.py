@@ -121,9 +121,7 @@ def test_constraints_pin_what_is_required() -> None:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     names = {pin.name.lower().replace("_", "-") for pin in pins}
-    # No hub is reached from the tests, which put a stand-in in the place of its library.
-    tested = [texts for name, texts in EXTRAS.items() if name != "hub"]
-    wanted = [Requirement(text) for texts in tested for text in texts]
+    wanted = [Requirement(text) for texts in EXTRAS.values() for text in texts]
     wanted += [Requirement(text) for text in PROJECT["dependencies"]]
     assert {need.name.lower() for need in wanted} - names <= {"specrag"}
     # No local build such as +cpu, and nothing but one exact version.

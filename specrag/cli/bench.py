@@ -109,7 +109,7 @@ def _peers(typed: str, model: str, draft: str) -> tuple[tuple[str, ...], OpenPee
         return (), None
     from specrag.evaluation.peers.catalog import expand, open_peer
 
-    return tuple(expand(_words(typed))), lambda name, threads: open_peer(
+    return tuple(expand(_words(typed), model)), lambda name, threads: open_peer(
         name, model, threads=threads, draft=draft or None
     )
 

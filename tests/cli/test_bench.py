@@ -168,7 +168,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         opened.append((name, model, threads, draft))
         return ScriptedArm(f"peer:{name}", own=False, fails_at=1 if name == "weak" else None)
 
-    def expand(names: tuple[str, ...]) -> list[str]:
+    def expand(names: tuple[str, ...], model: str) -> list[str]:
         for name in names:
             if name not in ("all", "sound", "weak"):
                 raise ConfigError(f"unknown peer {name!r}")

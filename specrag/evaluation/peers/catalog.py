@@ -16,11 +16,13 @@ from specrag.evaluation.speed.arm import Arm
 _WORKERS = Path(__file__).resolve().parent / "workers"
 
 
-def expand(names: Sequence[str]) -> list[str]:
-    """Returns the peers that a user named; ``all`` stands for those that are installed.
+def expand(names: Sequence[str], model: str) -> list[str]:
+    """Returns the peers that a user named; ``all`` stands for those that can be measured here.
 
     Args:
         names: As typed.
+        model: What they are to decode with; of the installed peers, ``all`` means those that read
+            it.
 
     Raises:
         ConfigError: A name is unknown.
@@ -28,7 +30,8 @@ def expand(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         if name == "all":
-            found += [known for known, peer in PEERS.items() if peer.version is not None]
+            there = (known for known, peer in PEERS.items() if peer.version is not None)
+            found += [known for known in there if PEERS[known].reads(model)]
         else:
             found.append(checked(name))
     return list(dict.fromkeys(found))

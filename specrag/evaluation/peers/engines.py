@@ -10,7 +10,7 @@ from typing import Any
 
 from specrag.errors import ConfigError, suggest
 from specrag.evaluation.peers.environment import install, installed
-from specrag.evaluation.peers.weights import float16_of, float32_of, folder_of, gguf_of
+from specrag.evaluation.peers.weights import float16_of, float32_of, folder_of, gguf_of, has_gguf
 
 PREFIX = "peer:"
 
@@ -41,6 +41,14 @@ class Peer:
         if not self.packages:
             return importlib.metadata.version("transformers")
         return installed(self.packages[0].partition("==")[0])
+
+    def reads(self, model: str) -> bool:
+        """Tells whether the engine has a form of a model that it reads.
+
+        Args:
+            model: An embedded name, a hub name, a local folder or a ``.gguf`` path.
+        """
+        return not model.endswith(".gguf") if self.weights is folder_of else has_gguf(model)
 
 
 def _float32(model: str) -> Path:

@@ -32,6 +32,16 @@ def folder_of(model: str) -> str:
     return source.path
 
 
+def has_gguf(model: str) -> bool:
+    """Tells whether ``gguf_of`` has a file for a model, without fetching it.
+
+    Args:
+        model: As for ``gguf_of``.
+    """
+    known = EMBEDDED.get(model)
+    return model.endswith(".gguf") or (known is not None and known.gguf_file is not None)
+
+
 def gguf_of(model: str) -> Path:
     """Returns the GGUF file of a model; that of an embedded one is fetched once and kept.
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from specrag.errors import ConfigError, InputError
 from specrag.evaluation.datasets.item import EvalDataset, EvalItem
 from specrag.evaluation.qa.settings import QaSettings, answers_key
 from specrag.gate.signals import LookupSignals
+from specrag.locking import exclusive
 from specrag.rag.batch import BatchAnswer, answer_closed_book, answer_open_book
 from specrag.rag.pipeline import Pipeline
 
@@ -50,7 +49,8 @@ def answer_all(
         ConfigError: The folder holds a run of other settings.
         InputError: Another process is at it, or it cannot be written to.
     """
-    with _owned(folder):
+    busy, hint = "another run writes to", "wait, or choose another --out"
+    with exclusive(folder, _LOCK_NAME, busy, hint):
         _check_same_run(folder, answers_key(pipeline, dataset, settings), restart)
         batches = list(_batches(dataset.items, settings.batch_size))
         with (folder / ANSWERS_NAME).open("a+b") as file:
@@ -175,21 +175,3 @@ def _run_file(path: Path) -> Mapping[str, Any]:
             f"cannot read {str(path)!r}: {error}", hint="begin anew with --restart"
         ) from error
     return content if isinstance(content, dict) else {}
-
-
-@contextmanager
-def _owned(folder: Path) -> Iterator[None]:
-    """Keeps other runs out of a folder until this one ends, however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK_NAME).open("a")
-    except OSError as error:
-        raise InputError(f"cannot write to {str(folder)!r}: {error.strerror}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"another run writes to {str(folder)!r}", hint="wait, or choose another --out"
-            ) from error
-        yield

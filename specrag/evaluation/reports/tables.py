@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specrag.evaluation.reports.report import Report
-from specrag.evaluation.reports.terminal import interval_text
+from specrag.evaluation.reports.terminal import gain_text, interval_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _gate(gate: Mapping[str, Any] | None) -> Table:
     rows = [
         (
             name.replace("_", " "),
-            _gain_text(gain),
+            gain_text(gain),
             _number(gate["area"][name], 3),
             _number(gate["auroc"][name]["wrong"], 3),
             _number(gate["auroc"][name]["helps"], 3),
@@ -160,12 +160,6 @@ def _gate(gate: Mapping[str, Any] | None) -> Table:
     helps, hurts = (_share(gate.get(name)) for name in ("helps", "hurts"))
     caption = f"Gates on {measure}: retrieval helps {helps} and hurts {hurts} of {count} questions"
     return Table(caption, head, tuple(rows))
-
-
-def _gain_text(gain: Mapping[str, Any]) -> str:
-    if gain["low"] is None:
-        return _number(gain["value"], 2)
-    return f"{_number(gain['value'], 2)} ({gain['low']:.2f} to {gain['high']:.2f})"
 
 
 def _speed(figures: Mapping[str, Any]) -> list[Table]:

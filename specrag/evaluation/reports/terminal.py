@@ -66,13 +66,17 @@ def _gain_lines(gate: Mapping[str, Any] | None) -> list[str]:
         known = gate["auroc"][name]
         found = [known["wrong"], known["helps"]]
         cells = ["-" if value is None else f"{value:.3f}" for value in found]
-        rows.append([name, _signed(gain), *cells])
+        rows.append([name, gain_text(gain), *cells])
     share = f"retrieval helps {gate['helps']:.1%}, hurts {gate['hurts']:.1%} of the questions"
     return ["", share, *aligned(rows)]
 
 
-def _signed(figure: Mapping[str, Any]) -> str:
-    """A gain may be negative, so a dash between the ends of its interval would be misread."""
+def gain_text(figure: Mapping[str, Any]) -> str:
+    """Returns a figure that may be negative with its interval, whose ends a dash would blur.
+
+    Args:
+        figure: With ``value``, ``low`` and ``high``.
+    """
     if figure["value"] is None:
         return "-"
     if figure["low"] is None or figure["high"] is None:

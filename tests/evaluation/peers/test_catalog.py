@@ -27,15 +27,15 @@ TARGET = "smollm2-135m-instruct"
 
 
 def test_all_means_what_is_installed() -> None:
-    assert set(TRANSFORMERS) <= set(expand(["all"]))
-    assert expand(["openvino", "peer:openvino"]) == ["openvino"]
+    assert set(TRANSFORMERS) <= set(expand(["all"], "smollm2-135m-instruct"))
+    assert expand(["openvino", "peer:openvino"], "smollm2-135m-instruct") == ["openvino"]
     with pytest.raises(ConfigError, match=r"did you mean 'llama\.cpp'"):
-        expand(["all", "lama.cpp"])
+        expand(["all", "lama.cpp"], "smollm2-135m-instruct")
 
 
 @pytest.mark.usefixtures("isolated_home")
 def test_a_peer_that_is_not_installed_says_how() -> None:
-    assert expand(["all"]) == TRANSFORMERS
+    assert expand(["all"], "smollm2-135m-instruct") == TRANSFORMERS
     with pytest.raises(MissingExtraError, match="not installed") as raised:
         open_peer("llama.cpp", "x.gguf", threads=1)
     assert raised.value.hint == "specrag peers install llama.cpp"
@@ -146,3 +146,15 @@ def test_every_peer_decodes_the_embedded_target(name: str) -> None:
         check_times(found, 24)
     if name not in QUANTISED:
         assert found.token_ids == plain.decode(prompt, 24, 24).token_ids
+
+
+def test_all_leaves_out_engines_that_cannot_read_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specrag.evaluation.peers.engines.installed", lambda _: "1")
+    in_folders = [*TRANSFORMERS, "economize", "flashspec"]
+    assert expand(["all"], str(tmp_path)) == in_folders
+    assert set(expand(["all"], "model.gguf")) == set(PEERS) - set(in_folders)
+    assert expand(["all"], "smollm2-135m-instruct") == list(PEERS)
+    # One that was named is never dropped silently: opening it says what is wrong.
+    assert expand(["llama.cpp"], str(tmp_path)) == ["llama.cpp"]
