@@ -16,7 +16,7 @@ from specrag.cli.decoding_options import (
     chosen,
 )
 from specrag.cli.output import echo_json
-from specrag.errors import InputError
+from specrag.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from specrag.evaluation.reports.report import Report
@@ -106,6 +106,11 @@ def bench(
 def _peers(typed: str, model: str, draft: str) -> tuple[tuple[str, ...], OpenPeer | None]:
     """Returns the names of the peers, and what starts them."""
     if not _words(typed):
+        if draft:
+            raise ConfigError(
+                f"--draft-model {draft} is for peers, but none is asked for",
+                hint=f"add --peers, or measure it as a drafter: --drafters draft:{draft}",
+            )
         return (), None
     from specrag.evaluation.peers.catalog import expand, open_peer
 

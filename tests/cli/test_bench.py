@@ -209,3 +209,11 @@ def test_an_unknown_peer_does_not_cost_the_time_of_loading(
     monkeypatch.setattr(SpeculativeGenerator, "from_pretrained", None)
     assert "unknown peer 'strong'" in str(bench(questions, "--peers", "strong").exception)
     assert peers == []
+
+
+def test_a_draft_model_without_peers_is_an_error(
+    questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpeculativeGenerator, "from_pretrained", None)
+    result = bench(questions, "--draft-model", "small")
+    assert "--draft-model small is for peers, but none is asked for" in str(result.exception)

@@ -246,19 +246,6 @@ def _tuning(figures: Mapping[str, Any]) -> list[Table]:
         )
         for row in figures.get("drafters", ())
     ]
-    sweep = [
-        (
-            row["drafter"],
-            row["policy"],
-            str(row["num_speculative_tokens"]),
-            str(row["branching"]),
-            _number(row["tokens_per_second"], 1),
-            _between(row, "speedup", 2),
-            _number(row["mean_acceptance_length"], 2),
-            str(row.get("num_prompts", "-")),
-        )
-        for row in figures.get("sweep", ())
-    ]
     return [
         Table("Advice", ("", ""), tuple((name, _plain(value)) for name, value in advice.items())),
         Table(
@@ -273,22 +260,31 @@ def _tuning(figures: Mapping[str, Any]) -> list[Table]:
             ),
             tuple(drafters),
         ),
-        Table(
-            "All that was tried",
-            (
-                "drafter",
-                "policy",
-                "drafted",
-                "branching",
-                "tokens/s",
-                "speedup",
-                "acceptance length",
-                "prompts",
-            ),
-            tuple(sweep),
-        ),
+        _settings("All that was tried", figures.get("sweep", ())),
+        _settings("Final, all prompts and all rounds", figures.get("finals", ())),
         _costs(figures.get("costs")),
     ]
+
+
+def _settings(caption: str, found: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        (
+            row["drafter"],
+            row["policy"],
+            str(row["num_speculative_tokens"]),
+            str(row["branching"]),
+            _number(row["tokens_per_second"], 1),
+            _between(row, "speedup", 2),
+            _number(row["mean_acceptance_length"], 2),
+            str(row.get("num_prompts", "-")),
+        )
+        for row in found
+    ]
+    head = (
+        "drafter", "policy", "drafted", "branching", "tokens/s", "speedup",
+        "acceptance length", "prompts",
+    )  # fmt: skip
+    return Table(caption, head, tuple(rows))
 
 
 def _costs(costs: Mapping[str, Any] | None) -> Table:

@@ -154,6 +154,7 @@ def tuning(drafters: tuple[str, ...] = ("suffix", "selector")) -> dict[str, Any]
         "plain": {"tokens_per_second": 40.0, "num_prompts": 12},
         "drafters": rows,
         "sweep": sweep,
+        "finals": sweep[:2],
         "advice": {
             "drafter": drafters[0],
             "num_speculative_tokens": 8,

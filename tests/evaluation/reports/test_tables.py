@@ -75,3 +75,8 @@ def test_all_settings_are_told_however_deep() -> None:
     }
     assert wanted.items() <= rows.items()
     assert not [name for name in rows if "notes" in name or name == "settings k"]
+
+
+def test_what_won_has_a_table_of_its_own() -> None:
+    made = tables_of(report("tuning"))
+    assert _named(made, "Final").rows == _named(made, "All that was tried").rows[:2]
