@@ -1,11 +1,16 @@
-"""What the user gave (documents) and what is retrieved (passages). Depends on errors alone."""
+"""What the user gave (documents) and what is retrieved (passages)."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from specrag.errors import InputError
+from specrag.retrieval.structure import Syntax, syntax_of
+
+MetadataValue: TypeAlias = str | int | float | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +22,35 @@ class Document:
         text: The whole text, exactly as decoded (line ends included).
         source: Where it came from, such as a file path or an address.
         title: Title for people, if one is known.
-        metadata: Further facts about the document.
+        metadata: Further facts about the document, which a search can filter by.
+        syntax: Markup of the text; told by the suffix of the source when it is None.
+        page_starts: Offsets at which pages start, the first of them 0; empty without pages.
     """
 
     id: str
     text: str
     source: str
     title: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    syntax: Syntax | None = None
+    page_starts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.id:
             raise InputError(f"a document needs an id, got {self.id!r} (source {self.source!r})")
+
+    @property
+    def markup(self) -> Syntax:
+        """Markup of the text."""
+        return self.syntax or syntax_of(self.source)
+
+    def page_at(self, offset: int) -> int | None:
+        """Returns the number of the page on which a character stands, None without pages.
+
+        Args:
+            offset: Of the character, in the text.
+        """
+        return bisect_right(self.page_starts, offset) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +65,7 @@ class Passage:
         end: Offset after its last character in the document.
         page: Page number from 1, for formats that have pages.
         heading: Path of the nearest headings, such as ``Gate > Signals``.
+        line: Line of the file on which it starts, from 1, for formats that have lines.
     """
 
     id: int
@@ -52,6 +75,7 @@ class Passage:
     end: int
     page: int | None = None
     heading: str | None = None
+    line: int | None = None
 
     def __post_init__(self) -> None:
         if self.id < 0:
