@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 TESTED = {
     "answer_with_citations",
+    "batch_speed",
     "custom_drafter",
     "generate",
     "join_rows",
@@ -24,10 +25,10 @@ TESTED = {
 }
 
 
-def run(name: str, **environment: str) -> str:
+def run(name: str, *words: str, **environment: str) -> str:
     """Runs an example from a folder that is not the checkout; returns what it printed."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py")],
+        [sys.executable, str(ROOT / "examples" / f"{name}.py"), *words],
         capture_output=True,
         text=True,
         timeout=300,
@@ -111,6 +112,16 @@ def test_generate(embedded_home: Path) -> None:
         "batch (length): ",
     ]
     assert "Paris" in output
+
+
+@pytest.mark.embedded
+def test_batch_speed(embedded_home: Path) -> None:
+    output = run("batch_speed", "--max-tokens", "3", SPECRAG_HOME=str(embedded_home))
+    rows = re.findall(r"(plain|suffix), batches of (\d): (\d+\.\d\d)x\n", output)
+    assert [row[:2] for row in rows] == [
+        (name, size) for name in ("plain", "suffix") for size in ("1", "4", "8")
+    ]
+    assert rows[0][2] == "1.00"
 
 
 @pytest.mark.embedded
