@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ class Document:
     def __post_init__(self) -> None:
         if not self.id:
             raise InputError(f"a document needs an id, got {self.id!r} (source {self.source!r})")
+        for name, value in self.metadata.items():
+            _check_metadata(self.id, name, value)
 
     @property
     def markup(self) -> Syntax:
@@ -98,3 +101,15 @@ class ScoredPassage:
 
     passage: Passage
     score: float
+
+
+def _check_metadata(document: str, name: str, value: MetadataValue) -> None:
+    """Refuses what a filter in SQLite could not compare."""
+    is_odd_float = isinstance(value, float) and not math.isfinite(value)
+    is_huge = isinstance(value, int) and not -(2**63) <= value < 2**63
+    if is_odd_float or is_huge:
+        raise InputError(
+            f"the metadata {name!r} of {document!r} must be a finite number of 64 bits, "
+            f"got {value!r}",
+            hint="give it as a text",
+        )

@@ -17,8 +17,9 @@ _LONG_WORD = re.compile(rf"[^\s{_UNSPACED}]{{{MAX_WORD_CHARACTERS}}}(?=[^\s{_UNS
 _LINE = re.compile(r"[^\r\n]+")
 # The look-behind keeps a run of dots from being scanned again from each of its dots.
 _BORDER = re.compile(
-    r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)"  # spaced scripts: a space must follow
-    r"|[。！？।؟]++[”’」』）】\"']*+"  # unspaced scripts: none is needed
+    r"(?<![^\r\n])[ \t]*+\|[^\r\n]*+"  # a whole table row, within which no sentence ends
+    r"|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)"  # spaced scripts: a space must follow
+    r"|[。．｡！？；।؟]++[”’」』）】〉》\"']*+"  # unspaced scripts: none is needed
     r"|(?:\r\n?|\n)(?=[ \t]*+(?:[-*+•][ \t]|\d{1,3}[.)][ \t]|\|))"  # list items, table rows
 )
 _ABBREVIATION = re.compile(
@@ -68,8 +69,9 @@ def spaced(stretch: str) -> str:
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    if match.group()[0] not in ".!?…":
-        return True
+    first = match.group()[0]
+    if first not in ".!?…":
+        return first not in " \t|"
     following = text[match.end() : match.end() + 4].lstrip()[:1]
     if following.islower():
         return False

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from specrag.errors import ConfigError
@@ -16,11 +19,15 @@ from specrag.retrieval.sentences import (
     spaced,
     word_spans,
 )
-from specrag.retrieval.structure import Block, blocks, syntax_of
+from specrag.retrieval.structure import Block, Kind, blocks, syntax_of
 
 # Raised whenever the same document would be cut differently, so that old indexes are rebuilt.
 SPLITTER_VERSION = 1
 HEADING_SEPARATOR = " > "
+
+_ROW_SUFFIXES = (".csv", ".json", ".jsonl", ".ndjson", ".tsv")
+_LINE_END = re.compile(r"\r\n?|\n")
+_ANY_KIND: frozenset[Kind] = frozenset(("heading", "code", "row", "text"))
 
 TokenCounter = Callable[[Sequence[str]], list[int]]
 
@@ -40,9 +47,11 @@ class Splitter:
     """Cuts documents into passages of at most ``chunk_size`` tokens.
 
     A passage never crosses a heading, except that headings without text of their own stay with
-    the text below them. Fenced code that fits stays whole. Text too long for a passage is cut at
-    the coarsest border that helps: sentences, then lines, then words. Token counts of the parts
-    are added up, which is exact for tokenizers that split at whitespace first.
+    the text below them. Code blocks and rows that fit stay whole, and source code is cut before
+    what stands at its outer level where that leaves a passage at least half full. What is too long
+    for a passage is cut at the coarsest border that helps: sentences, then lines, then words; code
+    and rows at lines first. Token counts of the parts are added up, which is exact for tokenizers
+    that split at whitespace first.
 
     Attributes:
         chunk_size: Most tokens in a passage; only a single word longer than that exceeds it.
@@ -61,7 +70,7 @@ class Splitter:
         """Cuts a document into passages.
 
         Args:
-            document: The document; the suffix of its source tells the markup.
+            document: The document; its markup tells what its borders are.
             first_id: Id of the first passage; the others count up from it.
 
         Returns:
@@ -70,17 +79,22 @@ class Splitter:
         """
         units = self._units(document)
         ranges = self._ranges(units)
+        line_starts = _line_starts(document) if units and _has_lines(document) else None
         return [
-            _passage(document, units[first:last], first_id + number)
+            _passage(document, units[first:last], first_id + number, line_starts)
             for number, (first, last) in enumerate(ranges)
         ]
 
     def _units(self, document: Document) -> list[_Unit]:
         text = document.text
-        spans = list(_initial_units(text, blocks(text, syntax_of(document.source))))
+        spans = list(_initial_units(text, blocks(text, document.markup)))
         units = self._measured(text, spans)
-        for divide in (line_spans, self._word_groups):
-            units = list(self._refined(text, units, divide))
+        for divide, kinds in (
+            (line_spans, _ANY_KIND),
+            (sentence_spans, frozenset[Kind](("row",))),
+            (self._word_groups, _ANY_KIND),
+        ):
+            units = list(self._refined(text, units, divide, kinds))
         return units
 
     def _measured(self, text: str, units: Sequence[_Unit]) -> list[_Unit]:
@@ -93,12 +107,16 @@ class Splitter:
         ]
 
     def _refined(
-        self, text: str, units: Sequence[_Unit], divide: Callable[[str, int, int], list[Span]]
+        self,
+        text: str,
+        units: Sequence[_Unit],
+        divide: Callable[[str, int, int], list[Span]],
+        kinds: frozenset[Kind],
     ) -> Iterator[_Unit]:
-        """Yields the units, those that are too long replaced by their measured parts."""
+        """Yields the units, those of some kinds that are too long replaced by measured parts."""
         parts: dict[int, list[_Unit]] = {}
         for number, unit in enumerate(units):
-            if unit.num_tokens > self.chunk_size:
+            if unit.num_tokens > self.chunk_size and unit.block.kind in kinds:
                 spans = divide(text, unit.start, unit.end)
                 parts[number] = [unit._replace(start=start, end=end) for start, end in spans]
         measured = iter(self._measured(text, [part for group in parts.values() for part in group]))
@@ -134,7 +152,7 @@ class Splitter:
     def _fill(self, units: Sequence[_Unit], first: int, fresh: int) -> int:
         """Returns the index after the last unit of a passage; ``fresh`` is its first new unit."""
         room = self.chunk_size - units[first].num_tokens
-        border = None
+        border = outer_border = None
         for last in range(first + 1, len(units)):
             unit, previous = units[last], units[last - 1]
             if unit.section != previous.section:
@@ -142,9 +160,10 @@ class Splitter:
             # A passage at least half full had better end with a paragraph than within the next.
             if unit.block is not previous.block and last > fresh and 2 * room <= self.chunk_size:
                 border = last
+                outer_border = last if unit.block.is_outer else outer_border
             room -= unit.num_tokens
             if room < 0:
-                return border or last
+                return outer_border or border or last
         return len(units)
 
     def _next_first(self, units: Sequence[_Unit], first: int, last: int) -> int:
@@ -197,10 +216,31 @@ def _stripped(text: str, start: int, end: int) -> list[Span]:
     return [(start, start + len(text[start:end].rstrip()))]
 
 
-def _passage(document: Document, units: Sequence[_Unit], passage_id: int) -> Passage:
+def _has_lines(document: Document) -> bool:
+    """Tells whether the lines of the text are those of the file."""
+    # Of pages, HTML and tables the text is made, so its lines are found nowhere else.
+    is_made = document.page_starts or document.markup != syntax_of(document.source)
+    return not is_made and PurePosixPath(document.source).suffix.lower() not in _ROW_SUFFIXES
+
+
+def _line_starts(document: Document) -> list[int]:
+    return [0, *(match.end() for match in _LINE_END.finditer(document.text))]
+
+
+def _passage(
+    document: Document, units: Sequence[_Unit], passage_id: int, line_starts: Sequence[int] | None
+) -> Passage:
     start, end = units[0].start, units[-1].end
     # Headings at the front belong to the first text below them, so its path is the nearest.
     body = next((unit for unit in units if unit.block.kind != "heading"), units[-1])
     heading = HEADING_SEPARATOR.join(filter(None, body.block.path))
-    text = document.text[start:end]
-    return Passage(passage_id, document.id, text, start, end, heading=heading or None)
+    return Passage(
+        passage_id,
+        document.id,
+        document.text[start:end],
+        start,
+        end,
+        page=document.page_at(start),
+        heading=heading or None,
+        line=bisect_right(line_starts, start) if line_starts is not None else None,
+    )

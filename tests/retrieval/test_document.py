@@ -39,7 +39,9 @@ def test_values_cannot_be_changed(value: Document | Passage | ScoredPassage) -> 
         setattr(value, dataclasses.fields(value)[0].name, "other")
 
 
-@pytest.mark.parametrize("module", ["document", "loaders", "splitter", "store", "recipe", "layout"])
+@pytest.mark.parametrize(
+    "module", ["document", "sources.catalog", "splitter", "store", "recipe", "layout", "filters"]
+)
 def test_modules_without_vectors_load_neither_faiss_nor_torch(module: str) -> None:
     code = (
         f"import sys, specrag.retrieval.{module}\n"
@@ -47,3 +49,17 @@ def test_modules_without_vectors_load_neither_faiss_nor_torch(module: str) -> No
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**63, -(2**63) - 1])
+def test_metadata_that_a_filter_cannot_compare_is_refused(value: float) -> None:
+    with pytest.raises(InputError, match="the metadata 'year' of 'a' must be a finite number"):
+        Document("a", "text", "a", metadata={"year": value})
+
+
+def test_pages_are_found_by_offset() -> None:
+    document = Document("a", "0123456789", "a", page_starts=(0, 4, 4, 9))
+    assert [document.page_at(offset) for offset in (0, 3, 4, 8, 9)] == [1, 1, 3, 3, 4]
+    assert Document("a", "0", "a").page_at(0) is None
+    assert (document.markup, Document("a", "", "x.md").markup) == ("plain", "markdown")
+    assert Document("a", "", "x.pdf", syntax="rst").markup == "rst"

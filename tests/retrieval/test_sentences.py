@@ -34,6 +34,12 @@ def sentences(text: str) -> list[str]:
         ("你好。今天好吗?不好!", ["你好。", "今天好吗?不好!"]),
         ("你好。今天好吗？不好！", ["你好。", "今天好吗？", "不好！"]),
         ("他说：「走。」她走了。", ["他说：「走。」", "她走了。"]),
+        ("他说：“走。”她走了；天黑了。", ["他说：“走。”", "她走了；", "天黑了。"]),
+        ("《你好！》完．半角｡好", ["《你好！》", "完．", "半角｡", "好"]),
+        ("他走了……她笑了。", ["他走了……她笑了。"]),
+        ("| A. B | C! D |\n| E? F. |\nEnd. H", ["| A. B | C! D |", "| E? F. |\nEnd.", "H"]),
+        ("Text. More.\n  | a. B |", ["Text.", "More.", "| a. B |"]),
+        ("a | b. C | d. E", ["a | b.", "C | d.", "E"]),
         ("नमस्ते। आप", ["नमस्ते।", "आप"]),
         ("", []),
         (" \n ", []),
@@ -68,6 +74,19 @@ def test_only_the_stretch_is_cut() -> None:
     text = "Before. One. Two. After."
     start, end = text.index("One"), text.index(" After")
     assert cut(text, sentence_spans(text, start, end)) == ["One.", "Two."]
+
+
+def test_a_row_is_told_from_the_start_of_its_line() -> None:
+    text = "x. | a. B |"
+    start = text.index("|")
+    assert cut(text, sentence_spans(text, start, len(text))) == ["| a.", "B |"]
+
+
+@pytest.mark.parametrize("unit", ["| a. B ", "\n|", "a. ", "。", "1. ", " \t", "e.g. X "])
+def test_long_text_takes_no_more_than_linear_time(unit: str) -> None:
+    # A pattern or a look back that starts anew at each place would run for minutes.
+    text = unit * (400_000 // len(unit))
+    assert len(sentence_spans(text, 0, len(text))) <= len(text)
 
 
 def test_lines() -> None:

@@ -12,6 +12,7 @@ from specrag.retrieval.document import Document, Passage
 from specrag.retrieval.encoder import HashingEncoder
 from specrag.retrieval.sentences import MAX_WORD_CHARACTERS
 from specrag.retrieval.splitter import Splitter, TokenCounter
+from specrag.retrieval.structure import Syntax
 
 _WIDE = "你好，这是中文。"
 
@@ -58,6 +59,10 @@ fragments = st.sampled_from(
             "~~~py\n",
             "- item\n",
             "| a | b |\n",
+            "    code\n",
+            "Run::\n\n",
+            "def f():\n",
+            "    pass\n",
         ],
         *["One. ", "Two! ", "e.g. ", "Dr. Who", "3. ", "...", '"', "word ", "a", "🙂", "é", "\0"],
         *[_WIDE, "中", "。", "！」", "x" * 63, "y" * 130, "한국어 "],
@@ -70,14 +75,15 @@ any_texts = st.one_of(structured_texts, st.text(max_size=200))
 @pytest.mark.parametrize(
     "counter", [count_words, count_characters, count_nothing, HashingEncoder().count_tokens]
 )
-@pytest.mark.parametrize("source", ["a.md", "a.rst", "a.txt"])
+@pytest.mark.parametrize("source", ["a.md", "a.rst", "a.txt", "a.py", "a.csv"])
 @given(text=any_texts, size=st.integers(1, 40), overlap=st.integers(0, 39))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_passages_cover_the_text_with_exact_offsets(
     counter: TokenCounter, source: str, text: str, size: int, overlap: int
 ) -> None:
     splitter = Splitter(size, min(overlap, size - 1), counter)
-    passages = splitter.split(Document("a", text, source), first_id=7)
+    syntax: Syntax | None = "rows" if source == "a.csv" else None
+    passages = splitter.split(Document("a", text, source, syntax=syntax), first_id=7)
 
     assert all(text[p.start : p.end] == p.text for p in passages)
     assert uncovered(text, passages) == ""
@@ -230,6 +236,85 @@ def test_each_stretch_is_tokenised_a_bounded_number_of_times() -> None:
     text = "Some words make a sentence. " * 500
     Splitter(50, 49, count).split(Document("a", text, "a.txt"))
     assert counted <= len(text)
+
+
+def test_source_code_is_cut_before_outer_definitions() -> None:
+    code = "import a\n\n\ndef f():\n    x = 1\n\n    y = 2\n\n\ndef g():\n    z = 3\n\n    return z"
+    passages = split(code, 12, source="a.py")
+    assert [(p.text.split("\n")[0], p.heading) for p in passages] == [
+        ("import a", None),
+        ("def g():", "def g()"),
+    ]
+    # The first half of g would fit, too.
+    assert texts_of(split(code, 15, source="a.py"))[1] == code[code.index("def g") :]
+    # Where the outer border would leave less than half a passage, an inner one is taken.
+    assert texts_of(split(code, 8, source="a.py"))[:2] == [
+        "import a\n\n\ndef f():\n    x = 1",
+        "    y = 2\n\n\ndef g():\n    z = 3",
+    ]
+
+
+def test_a_passage_of_code_keeps_its_indentation() -> None:
+    passages = split("def f():\n\n    x = 1\n    y = 2", 6, source="a.py")
+    assert texts_of(passages) == ["def f():", "    x = 1\n    y = 2"]
+
+
+def test_rows_stay_whole_where_they_fit() -> None:
+    document = Document("a", "a: One. Two.\nb: x\n\na: Three. Four.\nb: y", "a", syntax="rows")
+    assert texts_of(Splitter(7, 0, count_words).split(document)) == [
+        "a: One. Two.\nb: x",
+        "a: Three. Four.\nb: y",
+    ]
+    long = Document("a", "a: One two. Three four. Five six.\nb: x", "a", syntax="rows")
+    assert texts_of(Splitter(5, 0, count_words).split(long)) == [
+        "a: One two. Three four.",
+        "Five six.\nb: x",
+    ]
+
+
+def test_a_table_row_is_not_cut() -> None:
+    table = "| A. B | C. D |\n| E. F | G. H |"
+    assert texts_of(split(table, 9)) == ["| A. B | C. D |", "| E. F | G. H |"]
+
+
+def test_passages_tell_their_page() -> None:
+    document = Document("a", "One. Two.\n\nThree. Four.", "a.pdf", page_starts=(0, 11))
+    passages = Splitter(3, 0, count_words).split(document)
+    assert [(p.text, p.page, p.line) for p in passages] == [
+        ("One. Two.", 1, None),
+        ("Three. Four.", 2, None),
+    ]
+    (whole,) = Splitter(9, 0, count_words).split(document)
+    assert whole.page == 1
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("source", ["a.md", "a.txt", "a.py", "memory"])
+def test_passages_tell_their_line(line_end: str, source: str) -> None:
+    text = line_end.join(["", "One.", "", "Two.", "Three.", "Four."])
+    assert [(p.text, p.line) for p in split(text, 1, source=source)] == [
+        ("One.", 2),
+        ("Two.", 4),
+        ("Three.", 5),
+        ("Four.", 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "syntax"),
+    [("a.html", "markdown"), ("a.docx", "markdown"), ("a.csv", "rows"), ("a.jsonl", "plain")],
+)
+def test_a_text_made_of_another_has_no_lines(source: str, syntax: Syntax) -> None:
+    document = Document("a", "One.\n\nTwo.", source, syntax=syntax)
+    assert [p.line for p in Splitter(1, 0, count_words).split(document)] == [None, None]
+
+
+@given(text=any_texts, size=st.integers(1, 20))
+@settings(max_examples=100, deadline=None)
+def test_lines_are_counted_as_an_editor_does(text: str, size: int) -> None:
+    for passage in split(text, size, source="a.txt"):
+        before = text[: passage.start].replace("\r\n", "\n").replace("\r", "\n")
+        assert passage.line == before.count("\n") + 1
 
 
 @pytest.mark.parametrize("text", ["", " \n\n "])

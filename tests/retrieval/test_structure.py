@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from specrag.retrieval.structure import Syntax, blocks, first_heading, syntax_of
+from specrag.retrieval.structure import (
+    MAX_HEADING_CHARACTERS,
+    Syntax,
+    blocks,
+    first_heading,
+    syntax_of,
+)
 
 
 def found(text: str, syntax: Syntax) -> list[tuple[str, str]]:
@@ -16,6 +22,14 @@ def found(text: str, syntax: Syntax) -> list[tuple[str, str]]:
         ("A.MD", "markdown"),
         ("x/a.markdown", "markdown"),
         ("a.rst", "rst"),
+        ("a.rst.txt", "rst"),
+        ("a.md.txt", "markdown"),
+        ("a.py.txt", "plain"),
+        ("a.b.txt", "plain"),
+        (".txt", "plain"),
+        ("x.y/a.PY", "code"),
+        ("a.yaml", "code"),
+        ("a.html", "plain"),
         ("a.txt", "plain"),
         ("a", "plain"),
         ("", "plain"),
@@ -117,7 +131,87 @@ def test_plain_text_has_paragraphs_only() -> None:
     assert found(text, "plain") == [("text", "# a"), ("text", "```\nb"), ("text", "c\n===")]
 
 
-@pytest.mark.parametrize("syntax", ["markdown", "rst", "plain"])
+def test_indented_markdown_is_code_outside_lists() -> None:
+    text = "Run:\n\n    a\n    b\n\n\tc\n\n- item\n\n    more of it\n\nEnd\n\n      d"
+    assert found(text, "markdown") == [
+        ("text", "Run:"),
+        ("code", "    a\n    b"),
+        ("code", "\tc"),
+        ("text", "- item"),
+        ("text", "    more of it"),
+        ("text", "End"),
+        ("code", "      d"),
+    ]
+    assert found("1. item\n\n# A\n\n    code", "markdown")[-1] == ("code", "    code")
+    assert found("lazy\n    line", "markdown") == [("text", "lazy\n    line")]
+
+
+def test_rst_knows_literal_blocks_and_code_directives() -> None:
+    text = (
+        "Run::\n\n  a\n\n  b. C\n\nText\n\n  quote\n\n"
+        ".. code-block:: py\n   :linenos:\n\n   x = 1\n\n"
+        ".. note::\n\n   prose. Here::\n\n      y\n\n   prose\n\nT::\n\nU\n===\n\n  quote"
+    )
+    assert found(text, "rst") == [
+        ("text", "Run::"),
+        ("code", "  a"),
+        ("code", "  b. C"),
+        ("text", "Text"),
+        ("text", "  quote"),
+        ("text", ".. code-block:: py\n   :linenos:"),
+        ("code", "   x = 1"),
+        ("text", ".. note::"),
+        ("text", "   prose. Here::"),
+        ("code", "      y"),
+        ("text", "   prose"),
+        ("text", "T::"),
+        ("heading", "U\n==="),
+        ("text", "  quote"),
+    ]
+
+
+def test_source_code_is_cut_at_blank_lines_and_outer_definitions() -> None:
+    text = (
+        "import x\n\n# About A.\n@decorated\nclass A:\n    a = 1\n\n"
+        "    def f(self):\n        pass\n"
+        "def g():\n    pass\nasync def h(x):\n    pass\n\nx = 1\n\n\npub fn k<T>() {\n\n}\n"
+    )
+    rows = [
+        (text[block.start : block.end], block.path, block.is_outer)
+        for block in blocks(text, "code")
+    ]
+    assert rows == [
+        ("import x", (), True),
+        ("# About A.\n@decorated\nclass A:\n    a = 1", ("class A",), True),
+        ("    def f(self):\n        pass", ("class A",), False),
+        ("def g():\n    pass", ("def g()",), True),
+        ("async def h(x):\n    pass", ("async def h(x)",), True),
+        ("x = 1", (), True),
+        ("pub fn k<T>() {", ("pub fn k<T>()",), True),
+        ("}", ("pub fn k<T>()",), False),
+    ]
+
+
+@pytest.mark.parametrize("line", ["type: text", "class = 1", "classify(x)", "  def f():", "data x"])
+def test_lines_that_define_nothing(line: str) -> None:
+    assert [block.path for block in blocks(line, "code")] == [()]
+
+
+def test_rows_are_blocks() -> None:
+    text = "a: 1\nb: # x\n\nc: ---\n---\n"
+    assert found(text, "rows") == [("row", "a: 1\nb: # x"), ("row", "c: ---\n---")]
+
+
+@pytest.mark.parametrize(
+    ("text", "syntax"),
+    [(f"# {'x' * 5000}\nt", "markdown"), (f"{'x' * 5000}\n{'=' * 5000}\nt", "rst")],
+)
+def test_a_long_heading_does_not_weigh_on_every_passage(text: str, syntax: Syntax) -> None:
+    assert [block.path for block in blocks(text, syntax)][-1] == ("x" * MAX_HEADING_CHARACTERS,)
+    assert blocks(f"class {'x' * 5000}:", "code")[0].path == (f"class {'x' * 74}",)
+
+
+@pytest.mark.parametrize("syntax", ["markdown", "rst", "plain", "code", "rows"])
 @pytest.mark.parametrize("text", ["", "\n \n\r\n"])
 def test_blank_text_has_no_blocks(text: str, syntax: Syntax) -> None:
     assert blocks(text, syntax) == []

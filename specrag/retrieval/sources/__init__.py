@@ -1,0 +1,1 @@
+"""Files, folders and archives become documents."""

@@ -1,0 +1,1 @@
+"""Files packed into one, read without unpacking them to disk."""

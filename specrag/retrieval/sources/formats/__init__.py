@@ -1,0 +1,1 @@
+"""Readers of file formats, a module a format."""
