@@ -25,13 +25,13 @@ from specrag.models.tiny import tiny_target, tiny_tokenizer
 from specrag.rag.build import (
     SpecRAG,
     calibration_path,
-    named_recipe,
     sampling_params,
     speculation_config,
 )
 from specrag.rag.config import GateConfig, PipelineConfig, load_pipeline
-from specrag.retrieval.loaders import load_folder
+from specrag.rag.named_indexes import named_recipe
 from specrag.retrieval.recipe import IndexRecipe, load_recipe
+from specrag.retrieval.sources.catalog import load_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINES = sorted((ROOT / "pipelines").glob("*.toml"))

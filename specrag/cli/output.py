@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from specrag.decoding.stats import DecodingStats
     from specrag.rag.answer import Answer
     from specrag.rag.citations import Citation
+    from specrag.retrieval.document import Passage
 
 WIDTH = 80
 _LABEL_WIDTH = 12
@@ -112,8 +113,19 @@ def decoding_figures(stats: DecodingStats, tokens_per_second: float, drafter: st
     )
 
 
+def place_of(found: Citation | Passage) -> str:
+    """Returns where a quote or passage stands, for people.
+
+    Args:
+        found: The quote or passage.
+    """
+    place = f"{found.document}, characters {found.start}-{found.end}"
+    place += f", page {found.page}" if found.page else ""
+    return place + (f", line {found.line}" if found.line else "")
+
+
 def _echo_citation(citation: Citation) -> None:
-    place = f"{citation.document}, characters {citation.start}-{citation.end}"
+    place = place_of(citation)
     echo(f"{bold(f'[{citation.n}]')} {place}, score {citation.score:.2f}")
     echo_quote(f'"{citation.quote}"')
 

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
-from specrag.errors import ConfigError, IndexFormatError
+from specrag.errors import ConfigError
 from specrag.gate.calibration import Calibration
 from specrag.gate.policy import CalibratedGate, FixedGate, RetrievalGate
-from specrag.home import find_definition, home
-from specrag.models.embedded import DEFAULT_ENCODER, DEFAULT_TARGET, resolve
+from specrag.models.embedded import DEFAULT_TARGET
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 from specrag.rag.config import PipelineConfig, TargetConfig, load_pipeline
+from specrag.rag.named_indexes import open_named
 from specrag.rag.pipeline import Pipeline
 from specrag.rag.prompt import PromptBuilder
-from specrag.retrieval.build import BuildReport, build_from_documents, build_index
-from specrag.retrieval.document import Document
-from specrag.retrieval.encoder import Encoder, SentenceTransformerEncoder
-from specrag.retrieval.recipe import IndexRecipe, load_recipe
-from specrag.retrieval.retriever import Retriever, open_index
-
-_LOG = logging.getLogger(__name__)
-
-_CHUNK_SIZE, _CHUNK_OVERLAP = 180, 30  # of what comes without a recipe, in tokens
-DOCS_PATTERNS = ("**/*.md", "**/*.markdown", "**/*.rst", "**/*.txt")
+from specrag.retrieval.langchain_retriever import LangChainRetriever, is_langchain
+from specrag.retrieval.retriever import Retriever
 
 
 class SpecRAG(Pipeline):
@@ -44,7 +33,7 @@ class SpecRAG(Pipeline):
         target: A model's name or path, or a loaded target (then ``tokenizer`` is needed).
         drafter: A registered name, or a drafter.
         index: Name of an index recipe, path of a recipe file or of a folder of documents, a
-            retriever, or None for no documents.
+            retriever, a LangChain vector store or retriever, or None for no documents.
         gate: Decides in mode ``auto``; by default every question is looked up.
         tokenizer: Of a loaded target.
         config: Everything else; the defaults of a pipeline definition.
@@ -61,7 +50,7 @@ class SpecRAG(Pipeline):
         *,
         target: str | TargetModel = DEFAULT_TARGET,
         drafter: str | Drafter = "suffix",
-        index: str | Path | Retriever | None = None,
+        index: str | Path | Retriever | Any | None = None,
         gate: RetrievalGate | None = None,
         tokenizer: Tokenizer | None = None,
         config: PipelineConfig | None = None,
@@ -72,9 +61,7 @@ class SpecRAG(Pipeline):
         params = sampling_params(settings)
         speculation = speculation_config(settings)
         guesser = named_drafter(drafter) if isinstance(drafter, str) else drafter
-        retriever = (
-            index if index is None or isinstance(index, Retriever) else open_named(index, progress)
-        )
+        retriever = _retriever(index, progress)
         generator = _generator(target, guesser, tokenizer, settings.target, speculation)
         super().__init__(
             generator,
@@ -152,137 +139,6 @@ class SpecRAG(Pipeline):
         }
 
 
-def index_dir(name: str) -> Path:
-    """Returns the folder where the index of a recipe lies or will lie.
-
-    Args:
-        name: The recipe's name.
-    """
-    return home() / "indexes" / name
-
-
-def named_recipe(index: str | Path) -> IndexRecipe:
-    """Returns the recipe that a user named.
-
-    Args:
-        index: A recipe's name, the path of its TOML file, or a folder or file of documents (a
-            ``Path``, or a text with a slash such as ``./notes``).
-
-    Raises:
-        ConfigError: There is no such recipe, or it is not valid.
-    """
-    path = Path(index).expanduser()
-    if path.suffix == ".toml":
-        return load_recipe(path)
-    if isinstance(index, Path) or "/" in index or len(path.parts) > 1:
-        return docs_recipe(path)
-    return load_recipe(find_definition("indexes", index, f"{index}/recipe.toml"))
-
-
-def docs_recipe(docs: Path) -> IndexRecipe:
-    """Returns a recipe for a user's own documents, named after their place.
-
-    Args:
-        docs: A folder, or one file.
-
-    Raises:
-        ConfigError: It does not exist.
-    """
-    place = docs.expanduser().resolve()
-    if not place.exists():
-        raise ConfigError(
-            f"there is no folder or file {str(docs)!r}", hint="give a folder of .md or .txt files"
-        )
-    digest = hashlib.sha256(str(place).encode()).hexdigest()[:8]
-    slug = re.sub(r"[^a-z0-9]+", "-", place.stem.lower()).strip("-") or "docs"
-    return IndexRecipe(
-        name=f"{slug}-{digest}",
-        corpus=place,
-        encoder=DEFAULT_ENCODER,
-        description=f"Documents in {place}",
-        patterns=DOCS_PATTERNS,
-        chunk_size=_CHUNK_SIZE,
-        chunk_overlap=_CHUNK_OVERLAP,
-    )
-
-
-def named_encoder(name: str) -> Encoder:
-    """Returns the encoder that a recipe names; its weights are loaded on first use.
-
-    Args:
-        name: An embedded name, a hub name or a local folder.
-
-    Raises:
-        ModelError: It cannot be fetched.
-    """
-    source = resolve(name)
-    return SentenceTransformerEncoder(source.path, name=source.name)
-
-
-def build_named(
-    index: str | Path, *, progress: bool = False, force: bool = False
-) -> tuple[IndexRecipe, BuildReport]:
-    """Builds the index of a recipe, unless it is up to date.
-
-    Args:
-        index: As for ``named_recipe``.
-        progress: Whether to show progress bars on standard error.
-        force: Whether to build even if nothing has changed.
-    """
-    recipe = named_recipe(index)
-    encoder = named_encoder(recipe.encoder)
-    return recipe, build_index(
-        recipe, encoder, index_dir(recipe.name), progress=progress, force=force
-    )
-
-
-def open_named(index: str | Path, progress: bool = False) -> Retriever:
-    """Opens the index of a recipe, building it first when it is missing or out of date.
-
-    Files that could not be read are logged as warnings.
-
-    Args:
-        index: As for ``named_recipe``.
-        progress: Whether to show progress bars on standard error.
-
-    Raises:
-        IndexFormatError: The index is damaged; the hint is the command that builds it again.
-    """
-    recipe = named_recipe(index)
-    encoder = named_encoder(recipe.encoder)
-    place = index_dir(recipe.name)
-    report = build_index(recipe, encoder, place, progress=progress)
-    for failure in report.failures:
-        _LOG.warning("left out %s: %s", failure.path, failure.reason)
-    try:
-        return open_index(place, encoder)
-    except IndexFormatError as error:
-        # Only here is it known what the user called the index.
-        command = f"specrag index build {shlex.quote(str(index))} --force"
-        raise IndexFormatError(error.message, hint=f"build it again: {command}") from error
-
-
-def open_documents(
-    documents: Sequence[Document], name: str, *, progress: bool = False
-) -> Retriever:
-    """Opens an index of documents that are at hand, building it when it is not there yet.
-
-    Args:
-        documents: What to ask; their ids differ.
-        name: Of the index; the same name with other documents builds it anew.
-        progress: Whether to show progress bars on standard error.
-
-    Raises:
-        InputError: There is no document.
-    """
-    recipe = IndexRecipe(
-        name, Path(), DEFAULT_ENCODER, chunk_size=_CHUNK_SIZE, chunk_overlap=_CHUNK_OVERLAP
-    )
-    encoder = named_encoder(recipe.encoder)
-    build_from_documents(documents, recipe, encoder, index_dir(name), progress=progress)
-    return open_index(index_dir(name), encoder)
-
-
 def speculation_config(config: PipelineConfig) -> SpeculationConfig:
     """Returns how a pipeline speculates.
 
@@ -325,6 +181,14 @@ def calibration_path(config: PipelineConfig) -> Path | None:
         config: Its definition.
     """
     return config.folder / config.gate.calibration if config.gate.calibration else None
+
+
+def _retriever(index: str | Path | Retriever | Any | None, progress: bool) -> Retriever | None:
+    if index is None or isinstance(index, Retriever):
+        return index
+    if not isinstance(index, str | Path) and is_langchain(index):
+        return LangChainRetriever(index)
+    return open_named(index, progress)
 
 
 def _own_index(config: PipelineConfig) -> str | Path | None:

@@ -28,6 +28,7 @@ class Citation:
         document: The document's name.
         passage: Id of the passage in the index.
         page: Page, where the format has pages.
+        line: Line of the file on which the quote begins, where the format has lines.
         start: Offset in the document's text where the quote begins.
         end: Offset after it.
         score: Similarity of the passage to the question, from -1 to 1.
@@ -38,6 +39,7 @@ class Citation:
     document: str
     passage: int
     page: int | None
+    line: int | None
     start: int
     end: int
     score: float
@@ -98,6 +100,7 @@ def _citation(
         document=passage.document,
         passage=passage.id,
         page=passage.page,
+        line=passage.line and passage.line + passage.text.count("\n", 0, start),
         start=passage.start + start,
         end=passage.start + end,
         score=round(found.score, 4),

@@ -20,11 +20,10 @@ from specrag.drafters.stores.manifest import DatastoreManifest, DatastoreOrigin
 from specrag.errors import IndexFormatError
 from specrag.models.embedded import DEFAULT_TARGET, resolve
 from specrag.models.tokenizer import Tokenizer
-from specrag.rag.build import index_dir
+from specrag.rag.named_indexes import index_dir
 from specrag.retrieval.builder_lock import builder_lock
-from specrag.retrieval.generation import check_files, current_generation
-from specrag.retrieval.layout import PASSAGES_NAME
-from specrag.retrieval.store import PassageStore
+from specrag.retrieval.document_index import DocumentIndex
+from specrag.retrieval.generation import current_generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,8 @@ def build_datastore(
         current = _usable(folder, origin)
         manifest = None if force else current
         if manifest is None:
-            check_files(generation, contents=True)
-            with PassageStore.open(generation.path / PASSAGES_NAME) as store:
-                texts = _encoded(store, tokenizer, progress)
+            with DocumentIndex.open(index_dir(index)) as documents:
+                texts = _encoded(documents, tokenizer, progress)
                 arrays = DatastoreArrays.build(texts, origin.vocab_size, progress=progress)
             manifest = write_datastore(folder, arrays, origin)
     return DatastoreReport(
@@ -100,6 +98,8 @@ def _usable(folder: Path, origin: DatastoreOrigin) -> DatastoreManifest | None:
     return manifest if is_same and is_complete(folder, manifest) else None
 
 
-def _encoded(store: PassageStore, tokenizer: Tokenizer, progress: bool) -> Iterator[Sequence[int]]:
-    for document in tqdm(store.documents(), "tokenizing", disable=not progress):
-        yield tokenizer.encode(store.document_text(document.id))
+def _encoded(
+    documents: DocumentIndex, tokenizer: Tokenizer, progress: bool
+) -> Iterator[Sequence[int]]:
+    for info in tqdm(documents.documents(), "tokenizing", disable=not progress):
+        yield tokenizer.encode(documents.document(info.id).text)

@@ -38,6 +38,7 @@ class PassagesEvent:
                     "document": found.passage.document,
                     "passage": found.passage.id,
                     "page": found.passage.page,
+                    "line": found.passage.line,
                     "start": found.passage.start,
                     "end": found.passage.end,
                     "heading": found.passage.heading,

@@ -1,43 +1,27 @@
-"""Builds an index folder from a recipe: load, split, encode, write, publish."""
+"""Builds an index folder from a recipe, or brings one up to date: read, split, encode, publish."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from specrag.errors import ConfigError, IndexFormatError, InputError
-from specrag.retrieval.builder_lock import builder_lock
-from specrag.retrieval.document import Document, Passage
+from specrag.errors import ConfigError, InputError
+from specrag.retrieval.document import Document
 from specrag.retrieval.encoder import Encoder
-from specrag.retrieval.generation import (
-    Generation,
-    building_folder,
-    check_files,
-    current_generation,
-    prune,
-    publish,
-)
-from specrag.retrieval.layout import (
-    FORMAT_VERSION,
-    PASSAGES_NAME,
-    VECTORS_NAME,
-    Manifest,
-    file_record,
-)
-from specrag.retrieval.loaders import LoadFailure, LoadReport, load_folder
+from specrag.retrieval.generation import Generation
+from specrag.retrieval.layout import IndexOrigin
 from specrag.retrieval.recipe import IndexRecipe
-from specrag.retrieval.splitter import SPLITTER_VERSION, Splitter
-from specrag.retrieval.store import PassageStore
-from specrag.retrieval.vector_index import VectorIndex
+from specrag.retrieval.sources.catalog import READER_VERSION
+from specrag.retrieval.sources.source import LoadFailure, ReadOptions
+from specrag.retrieval.splitter import SPLITTER_VERSION
+from specrag.retrieval.sync import Root, SyncReport, added_root, sync
+from specrag.retrieval.vector_factory import VectorSettings
+from specrag.retrieval.writer import IndexWriter
 
 _NUM_FAILURES_SHOWN = 3
 
@@ -47,11 +31,13 @@ class BuildReport:
     """What came of a build.
 
     Attributes:
-        path: The folder of the generation now in use.
+        path: The index folder.
         index_version: Short digest of its content.
         num_documents: Documents in it.
         num_passages: Passages in it.
-        failures: Files of the corpus that could not be used.
+        changes: What changed, document by document.
+        failures: Files that could not be used.
+        num_encoded: Passages that the encoder was run on; others had vectors already.
         built: False when the index was up to date already.
         seconds: How long it took.
     """
@@ -60,9 +46,15 @@ class BuildReport:
     index_version: str
     num_documents: int
     num_passages: int
-    failures: tuple[LoadFailure, ...]
+    changes: SyncReport
+    num_encoded: int
     built: bool
     seconds: float
+
+    @property
+    def failures(self) -> tuple[LoadFailure, ...]:
+        """Files that could not be used, ordered by path."""
+        return tuple(sorted(self.changes.failures, key=lambda failure: failure.path))
 
 
 def build_index(
@@ -72,32 +64,38 @@ def build_index(
     *,
     progress: bool = False,
     force: bool = False,
+    strict: bool = False,
+    wait_seconds: float = 0.0,
 ) -> BuildReport:
-    """Builds an index, unless the one that is there was made from the same things.
+    """Builds an index, or brings the one that is there up to date.
 
-    The index in use stays as it is until the new one is complete; the one replaced is kept until
-    the next build, for readers that have it open.
+    Only files that changed are read and only texts that are new are encoded. Readers that have
+    the index open keep what they see.
 
     Args:
         recipe: What to index.
-        encoder: Turns passages into vectors; its model is not loaded when nothing has changed.
+        encoder: Turns passages into vectors; its model is not loaded when nothing is new.
         destination: The index folder; made if it does not exist.
         progress: Whether to show progress bars on standard error.
-        force: Whether to build even if nothing has changed.
+        force: Whether to write everything anew.
+        strict: Whether the first file that cannot be used is an error.
+        wait_seconds: How long to wait for another writer to finish.
 
     Raises:
         ConfigError: The passages are larger than the encoder takes.
-        InputError: The corpus holds nothing to index, or another process is building.
+        InputError: The corpus holds nothing to index, or another process is writing.
     """
     started = time.perf_counter()
-    _check_fits(recipe, encoder)
-    loaded = load_folder(recipe.corpus, recipe.patterns)
-    _check_any(loaded, recipe.corpus)
-    report = build_from_documents(
-        loaded.documents, recipe, encoder, destination, progress=progress, force=force
-    )
-    seconds = time.perf_counter() - started
-    return replace(report, failures=loaded.failures, seconds=seconds)
+    with open_writer(
+        recipe, encoder, destination, fresh=force, progress=progress, wait_seconds=wait_seconds
+    ) as writer:
+        before = writer.base.generation if writer.base else None
+        roots = [corpus_root(recipe), *_added(writer)]
+        changes = sync(writer, roots, strict=strict, progress=progress)
+        _carry_over(writer)
+        if not writer.num_documents:
+            raise _nothing_to_index(changes, recipe.corpus)
+        return _committed(writer, before, changes, started)
 
 
 def build_from_documents(
@@ -112,53 +110,142 @@ def build_from_documents(
     """Builds an index of documents that are at hand, as ``build_index`` does of a folder's.
 
     Args:
-        documents: What to index; their ids differ.
+        documents: All that the index is to hold; their ids differ.
         recipe: How; its corpus and patterns are not looked at.
         encoder: Turns passages into vectors.
         destination: The index folder.
         progress: Whether to show progress bars on standard error.
-        force: Whether to build even if nothing has changed.
+        force: Whether to write everything anew.
 
     Raises:
         ConfigError: The passages are larger than the encoder takes.
-        InputError: There is no document, or another process is building.
+        InputError: There is no document, or another process is writing.
     """
     started = time.perf_counter()
-    _check_fits(recipe, encoder)
     if not documents:
         raise InputError(f"there is no document to index for {recipe.name!r}")
-    origin = _origin(recipe, encoder, documents)
-    with builder_lock(destination):
-        current = _usable_generation(destination)
-        unchanged = current is not None and _was_made_from(current.manifest, origin)
-        generation = current if unchanged and not force else None
-        if generation is None:
-            generation = _build(documents, encoder, destination, origin, progress)
-            prune(destination, generation, current.path if current else None)
+    changes = SyncReport()
+    with open_writer(recipe, encoder, destination, fresh=force, progress=progress) as writer:
+        before = writer.base.generation if writer.base else None
+        for document in tqdm(documents, "splitting", disable=not progress):
+            is_known = writer.find_id(document.id) is not None
+            if writer.put(document):
+                (changes.updated if is_known else changes.added).append(document.id)
+            else:
+                changes.num_unchanged += 1
+        wanted = {document.id for document in documents}
+        old = [info.id for info in writer.base.documents()] if writer.base else []
+        gone = [key for key in old if key not in wanted]
+        if gone:
+            changes.removed += writer.remove(*gone)
+        return _committed(writer, before, changes, started)
+
+
+def vector_settings(recipe: IndexRecipe) -> VectorSettings:
+    """Returns how the vectors of a recipe are kept and searched.
+
+    Args:
+        recipe: What to index and how.
+    """
+    return VectorSettings(recipe.vectors, nprobe=recipe.nprobe, ef_search=recipe.ef_search)
+
+
+def corpus_root(recipe: IndexRecipe) -> Root:
+    """Returns where the files of a recipe are looked for.
+
+    Args:
+        recipe: What to index.
+    """
+    return Root(
+        "", recipe.corpus, recipe.patterns, ignore=recipe.ignore, options=recipe.read_options
+    )
+
+
+def open_writer(
+    recipe: IndexRecipe,
+    encoder: Encoder,
+    destination: Path,
+    *,
+    fresh: bool = False,
+    progress: bool = False,
+    wait_seconds: float = 0.0,
+) -> AbstractContextManager[IndexWriter]:
+    """Opens the index of a recipe for changes.
+
+    Args:
+        recipe: What to index and how.
+        encoder: Turns passages into vectors.
+        destination: The index folder; made if it does not exist.
+        fresh: Whether to begin anew.
+        progress: Whether to show progress bars on standard error.
+        wait_seconds: How long to wait for another writer to finish.
+
+    Raises:
+        ConfigError: The passages are larger than the encoder takes.
+        InputError: Another process is writing, or the folder cannot be written to.
+    """
+    _check_fits(recipe, encoder)
+    return IndexWriter.open(
+        destination,
+        recipe.name,
+        encoder,
+        origin_of(recipe, encoder),
+        settings=vector_settings(recipe),
+        fresh=fresh,
+        progress=progress,
+        wait_seconds=wait_seconds,
+    )
+
+
+def origin_of(recipe: IndexRecipe, encoder: Encoder) -> IndexOrigin:
+    """Returns what decides how documents become passages and vectors.
+
+    Args:
+        recipe: What to index and how.
+        encoder: Turns passages into vectors.
+    """
+    return IndexOrigin(
+        encoder=encoder.name,
+        encoder_fingerprint=encoder.fingerprint,
+        dimension=encoder.dimension,
+        chunk_size=recipe.chunk_size,
+        chunk_overlap=recipe.chunk_overlap,
+        splitter_version=SPLITTER_VERSION,
+        reader_version=READER_VERSION,
+        reading="" if recipe.read_options == ReadOptions() else repr(recipe.read_options),
+        vectors=recipe.vectors,
+    )
+
+
+def _committed(
+    writer: IndexWriter, before: Generation | None, changes: SyncReport, started: float
+) -> BuildReport:
+    generation = writer.commit()
     return BuildReport(
         path=generation.path,
         index_version=generation.manifest.index_version,
         num_documents=generation.manifest.num_documents,
         num_passages=generation.manifest.num_passages,
-        failures=(),
-        built=generation is not current,
+        changes=changes,
+        num_encoded=writer.num_encoded,
+        built=before is None or generation.number != before.number,
         seconds=time.perf_counter() - started,
     )
 
 
-def corpus_fingerprint(documents: Sequence[Document]) -> str:
-    """Returns a digest of ids and texts that does not depend on where the corpus lies.
+def _added(writer: IndexWriter) -> list[Root]:
+    return [added_root(Path(root)) for root in writer.roots]
 
-    Args:
-        documents: All documents, in a fixed order.
-    """
-    digest = hashlib.sha256()
-    for document in documents:
-        for part in (document.id, document.text):
-            data = part.encode()
-            digest.update(len(data).to_bytes(8))
-            digest.update(data)
-    return f"sha256:{digest.hexdigest()}"
+
+def _carry_over(writer: IndexWriter) -> None:
+    """Puts what came from no file: an index that is begun anew has no other way to get it."""
+    if writer.base is not None or writer.previous is None:
+        return
+    for segment in writer.previous.segments:
+        of_files = {number for _, owned in segment.store.files() for number in owned}
+        for info in segment.documents():
+            if info.number not in of_files and not writer.has_new(info.id):
+                writer.put(segment.store.document(info.id))
 
 
 def _check_fits(recipe: IndexRecipe, encoder: Encoder) -> None:
@@ -170,95 +257,10 @@ def _check_fits(recipe: IndexRecipe, encoder: Encoder) -> None:
         )
 
 
-def _check_any(loaded: LoadReport, corpus: Path) -> None:
-    if not loaded.documents:
-        shown = "; ".join(
-            f"{failure.path}: {failure.reason}" for failure in loaded.failures[:_NUM_FAILURES_SHOWN]
-        )
-        raise InputError(
-            f"none of the {len(loaded.failures)} files in {str(corpus)!r} can be used: {shown}",
-            hint="put readable text files there",
-        )
-
-
-def _origin(
-    recipe: IndexRecipe, encoder: Encoder, documents: Sequence[Document]
-) -> Mapping[str, Any]:
-    """Returns the part of a manifest that says what an index is made from."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "name": recipe.name,
-        "encoder": encoder.name,
-        "encoder_fingerprint": encoder.fingerprint,
-        "chunk_size": recipe.chunk_size,
-        "chunk_overlap": recipe.chunk_overlap,
-        "splitter_version": SPLITTER_VERSION,
-        "corpus_fingerprint": corpus_fingerprint(documents),
-    }
-
-
-def _was_made_from(manifest: Manifest, origin: Mapping[str, Any]) -> bool:
-    return all(getattr(manifest, key) == value for key, value in origin.items())
-
-
-def _usable_generation(destination: Path) -> Generation | None:
-    """Returns the generation in use, None when there is none or it is damaged."""
-    try:
-        generation = current_generation(destination)
-        # Reading all bytes again would make the usual case, nothing to do, slow.
-        check_files(generation, contents=False)
-    except IndexFormatError:
-        return None
-    return generation
-
-
-def _build(
-    documents: Sequence[Document],
-    encoder: Encoder,
-    destination: Path,
-    origin: Mapping[str, Any],
-    progress: bool,
-) -> Generation:
-    with building_folder(destination) as folder:
-        splitter = Splitter(origin["chunk_size"], origin["chunk_overlap"], encoder.count_tokens)
-        passages = _write_passages(folder / PASSAGES_NAME, documents, splitter, progress)
-        _write_vectors(folder / VECTORS_NAME, passages, encoder, progress)
-        manifest = Manifest(
-            **origin,
-            dimension=encoder.dimension,
-            num_documents=len(documents),
-            num_passages=len(passages),
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            specrag_version=_specrag_version(),
-            files={name: file_record(folder / name) for name in (VECTORS_NAME, PASSAGES_NAME)},
-        )
-        return publish(destination, folder, manifest)
-
-
-def _write_passages(
-    path: Path, documents: Sequence[Document], splitter: Splitter, progress: bool
-) -> list[Passage]:
-    passages: list[Passage] = []
-    with PassageStore.create(path) as store:
-        for document in tqdm(documents, "splitting", disable=not progress):
-            parts = splitter.split(document, first_id=len(passages))
-            store.put(document, parts)
-            passages.extend(parts)
-    return passages
-
-
-def _write_vectors(
-    path: Path, passages: Sequence[Passage], encoder: Encoder, progress: bool
-) -> None:
-    texts = [passage.text for passage in passages]
-    index = VectorIndex.create(encoder.dimension)
-    ids = np.array([passage.id for passage in passages], dtype=np.int64)
-    index.add(ids, encoder.encode_documents(texts, progress=progress))
-    index.save(path)
-
-
-def _specrag_version() -> str:
-    try:
-        return importlib.metadata.version("specrag")
-    except importlib.metadata.PackageNotFoundError:
-        return "source"  # run from a checkout that is not installed
+def _nothing_to_index(changes: SyncReport, corpus: Path) -> InputError:
+    failures = changes.failures
+    shown = "; ".join(str(failure) for failure in failures[:_NUM_FAILURES_SHOWN])
+    return InputError(
+        f"none of the {len(failures)} files in {str(corpus)!r} can be used: {shown}",
+        hint="put readable files there",
+    )

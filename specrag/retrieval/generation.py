@@ -6,6 +6,7 @@ Depends on the layout.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,26 +18,43 @@ from specrag.errors import IndexFormatError
 from specrag.retrieval.layout import (
     BUILDING_PREFIX,
     CURRENT_NAME,
-    MANIFEST_NAME,
     NEXT_POINTER_NAME,
+    SEGMENTS_NAME,
     Manifest,
     Pointer,
+    SegmentRecord,
     file_record,
-    generation_name,
-    generation_number,
+    is_deleted_name,
+    manifest_name,
+    manifest_number,
+    segment_name,
+    segment_number,
 )
+
+# Folders of format version 2, of which nothing is read any more.
+_OLD_GENERATION = re.compile(r"gen-\d{6,9}")
 
 
 class Generation(NamedTuple):
-    """The generation in use.
+    """One published state of an index.
 
     Attributes:
-        path: Its folder.
-        manifest: What it says of itself.
+        path: The index folder.
+        number: Counts up with each state that is published.
+        manifest: What the state consists of.
     """
 
     path: Path
+    number: int
     manifest: Manifest
+
+    def segment_path(self, segment: SegmentRecord) -> Path:
+        """Returns the folder of a segment.
+
+        Args:
+            segment: One of the manifest.
+        """
+        return self.path / SEGMENTS_NAME / segment.name
 
 
 def rebuild_hint(index: Path) -> str:
@@ -58,8 +76,7 @@ def current_generation(index: Path) -> Generation:
             f"no index in {str(index)!r}", hint=f"build it: specrag index build {index.name}"
         )
     try:
-        pointer = Pointer.from_text((index / CURRENT_NAME).read_text(encoding="ascii"))
-        return _read_generation(index / pointer.generation, pointer.manifest_sha256)
+        return _read_current(index)
     except (OSError, ValueError) as error:
         raise IndexFormatError(
             f"cannot read the index in {str(index)!r}: {error}", hint=rebuild_hint(index)
@@ -69,11 +86,39 @@ def current_generation(index: Path) -> Generation:
         raise IndexFormatError(message, hint=rebuild_hint(index)) from error
 
 
-def _read_generation(path: Path, manifest_sha256: str) -> Generation:
-    data = (path / MANIFEST_NAME).read_bytes()
-    if sha256(data).hexdigest() != manifest_sha256:
-        raise IndexFormatError(f"{path.name}/{MANIFEST_NAME} was altered after it was built")
-    return Generation(path, Manifest.from_json(data))
+def _read_current(index: Path) -> Generation:
+    pointer = Pointer.from_text((index / CURRENT_NAME).read_text(encoding="ascii"))
+    try:
+        data = (index / pointer.manifest).read_bytes()
+    except FileNotFoundError:
+        # Two generations were published since the pointer was read, and this one was pruned.
+        again = Pointer.from_text((index / CURRENT_NAME).read_text(encoding="ascii"))
+        if again == pointer:
+            raise
+        return _read_current(index)
+    if sha256(data).hexdigest() != pointer.manifest_sha256:
+        raise IndexFormatError(f"{pointer.manifest} was altered after it was written")
+    number = manifest_number(pointer.manifest)
+    assert number is not None, "a pointer names a manifest"
+    return Generation(index, number, Manifest.from_json(data))
+
+
+def damaged_files(generation: Generation, *, contents: bool) -> Iterator[tuple[Path, str]]:
+    """Yields each file of a generation that is not as its manifest says, and what is wrong.
+
+    Args:
+        generation: The generation.
+        contents: Whether to read every byte; otherwise only lengths are compared.
+    """
+    for segment in generation.manifest.segments:
+        folder = generation.segment_path(segment)
+        for name, expected in segment.files.items():
+            path = folder / name
+            found = f"{path.stat().st_size} bytes" if path.is_file() else "no file"
+            if found != f"{expected.size} bytes":
+                yield path, f"should have {expected.size} bytes, found {found}"
+            elif contents and file_record(path) != expected:
+                yield path, "was altered after it was written: its SHA-256 differs"
 
 
 def check_files(generation: Generation, *, contents: bool) -> None:
@@ -86,27 +131,15 @@ def check_files(generation: Generation, *, contents: bool) -> None:
     Raises:
         IndexFormatError: A file is missing or altered.
     """
-    index = generation.path.parent
-    for name, expected in generation.manifest.files.items():
-        path = generation.path / name
-        found = f"{path.stat().st_size} bytes" if path.is_file() else "no file"
-        if found != f"{expected.size} bytes":
-            raise IndexFormatError(
-                f"{str(path)!r} should have {expected.size} bytes, found {found}",
-                hint=rebuild_hint(index),
-            )
-        if contents and file_record(path) != expected:
-            raise IndexFormatError(
-                f"{str(path)!r} was altered after it was built: its SHA-256 differs",
-                hint=rebuild_hint(index),
-            )
+    for path, wrong in damaged_files(generation, contents=contents):
+        raise IndexFormatError(f"{str(path)!r} {wrong}", hint=rebuild_hint(generation.path))
 
 
 @contextmanager
 def building_folder(index: Path) -> Iterator[Path]:
-    """Makes the folder of a new generation; what is still there at the end is removed.
+    """Makes the folder of a new segment; what is still there at the end is removed.
 
-    Call it with the builder's lock held: folders of builders that died are removed, too.
+    Call it with the writer's lock held: folders of writers that died are removed, too.
 
     Args:
         index: The index folder.
@@ -124,60 +157,110 @@ def building_folder(index: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def publish(index: Path, folder: Path, manifest: Manifest) -> Generation:
-    """Makes a finished folder the generation in use, in one atomic step.
+def place_segment(index: Path, folder: Path) -> Path:
+    """Moves a finished folder among the segments, where it counts for nothing until published.
+
+    Args:
+        index: The index folder.
+        folder: A folder from ``building_folder``, complete.
+
+    Returns:
+        Where it is now.
+    """
+    segments = index / SEGMENTS_NAME
+    segments.mkdir(exist_ok=True)
+    for path in [*folder.iterdir(), folder]:
+        force_to_disk(path)
+    numbers = (segment_number(path.name) for path in segments.iterdir())
+    target = segments / segment_name(1 + max((n for n in numbers if n is not None), default=0))
+    folder.rename(target)
+    force_to_disk(segments)
+    return target
+
+
+def publish(index: Path, number: int, manifest: Manifest) -> Generation:
+    """Makes a manifest the one in use, in one atomic step.
 
     Readers see the old generation or the new one, also after a crash at any moment.
 
     Args:
         index: The index folder.
-        folder: A folder from ``building_folder`` with every file of the manifest in it.
-        manifest: The manifest, which is written here.
+        number: Of the new generation, above all before it.
+        manifest: Names segments whose files are all on disk.
 
     Returns:
         The generation now in use.
     """
     data = manifest.to_json()
-    (folder / MANIFEST_NAME).write_bytes(data)
-    for path in [*folder.iterdir(), folder]:
-        _force_to_disk(path)
-    target = index / generation_name(max(_numbers(index), default=0) + 1)
-    folder.rename(target)
-    _force_to_disk(index)
-    _write_pointer(index, Pointer(target.name, sha256(data).hexdigest()))
-    return Generation(target, manifest)
+    path = index / manifest_name(number)
+    path.write_bytes(data)
+    force_to_disk(path)
+    _write_pointer(index, Pointer(path.name, sha256(data).hexdigest()))
+    return Generation(index, number, manifest)
 
 
-def prune(index: Path, current: Generation, previous: Path | None) -> None:
-    """Removes all generations but the one in use and the one before it.
+def next_number(index: Path) -> int:
+    """Returns a number above those of all manifests, published or left by a writer that died.
 
     Args:
         index: The index folder.
-        current: The generation in use.
-        previous: The generation that was in use before; readers may still have it open.
     """
-    for number in _numbers(index):
-        path = index / generation_name(number)
-        if path not in (current.path, previous):
-            shutil.rmtree(path, ignore_errors=True)
+    return 1 + max(_manifests(index), default=0)
 
 
-def _numbers(index: Path) -> list[int]:
-    found = (generation_number(path.name) for path in index.iterdir() if path.is_dir())
-    return [number for number in found if number is not None]
+def prune(current: Generation, previous: Generation | None) -> None:
+    """Removes what neither the generation in use nor the one before it needs.
+
+    Args:
+        current: The generation in use.
+        previous: The one that was in use before; readers may be about to open its files.
+    """
+    index = current.path
+    kept = [current] if previous is None else [current, previous]
+    for number in _manifests(index).difference(one.number for one in kept):
+        (index / manifest_name(number)).unlink(missing_ok=True)
+    used: dict[str, set[str]] = {}
+    for one in kept:
+        for segment in one.manifest.segments:
+            used.setdefault(segment.name, set()).update(segment.files)
+    for folder in _subfolders(index / SEGMENTS_NAME):
+        if folder.name not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        for path in folder.iterdir():
+            if is_deleted_name(path.name) and path.name not in used[folder.name]:
+                path.unlink(missing_ok=True)
+    for folder in _subfolders(index):
+        if _OLD_GENERATION.fullmatch(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_pointer(index: Path, pointer: Pointer) -> None:
-    draft = index / NEXT_POINTER_NAME
-    draft.write_text(pointer.to_text(), encoding="ascii")
-    _force_to_disk(draft)
-    draft.replace(index / CURRENT_NAME)
-    _force_to_disk(index)
+def force_to_disk(path: Path) -> None:
+    """Waits until a file or a folder's list of names is on the disk.
 
-
-def _force_to_disk(path: Path) -> None:
+    Args:
+        path: The file or folder.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _manifests(index: Path) -> set[int]:
+    found = (manifest_number(path.name) for path in index.iterdir())
+    return {number for number in found if number is not None}
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+
+
+def _write_pointer(index: Path, pointer: Pointer) -> None:
+    draft = index / NEXT_POINTER_NAME
+    draft.write_text(pointer.to_text(), encoding="ascii")
+    force_to_disk(draft)
+    # The new manifest's name reaches the disk with the same call as the pointer's.
+    draft.replace(index / CURRENT_NAME)
+    force_to_disk(index)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from specrag.errors import ConfigError, suggest
-from specrag.retrieval.loaders import DEFAULT_PATTERNS
+from specrag.retrieval.search_settings import SearchMode, SearchSettings
+from specrag.retrieval.sources.catalog import DEFAULT_PATTERNS
+from specrag.retrieval.sources.source import ReadOptions
 from specrag.retrieval.splitter import check_chunking
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -27,8 +29,16 @@ class IndexRecipe:
         encoder: Name or folder of the encoder.
         description: One line for people.
         patterns: Globs that choose files, as ``load_folder`` reads them.
+        ignore: Patterns of files and folders to pass over, as in an ignore file.
+        text_column: Of tables and JSON: each row is a document with this column as its text.
+        id_column: Of tables and JSON: names the documents.
         chunk_size: Most tokens in a passage.
         chunk_overlap: Most tokens shared by neighbouring passages.
+        search: ``dense``, ``bm25`` or ``hybrid``, which found more in every set that was measured.
+        vectors: How vectors are kept: ``auto``, ``flat``, ``hnsw``, ``ivf``, ``ivf-pq``, or a FAISS
+            factory such as ``IVF256,SQ8``.
+        nprobe: Cells that a search of an IVF index looks into.
+        ef_search: Nodes that a search of an HNSW index keeps.
     """
 
     name: str
@@ -36,8 +46,15 @@ class IndexRecipe:
     encoder: str
     description: str = ""
     patterns: tuple[str, ...] = DEFAULT_PATTERNS
+    ignore: tuple[str, ...] = ()
+    text_column: str | None = None
+    id_column: str | None = None
     chunk_size: int = 200
     chunk_overlap: int = 40
+    search: SearchMode = "hybrid"
+    vectors: str = "auto"
+    nprobe: int | None = None
+    ef_search: int | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -48,6 +65,18 @@ class IndexRecipe:
         if not self.patterns:
             raise ConfigError(f"patterns must name at least one glob, got {self.patterns!r}")
         check_chunking(self.chunk_size, self.chunk_overlap)
+        # Checked here, where the file can be named.
+        _ = self.search_settings
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """How files are read."""
+        return ReadOptions(text_column=self.text_column, id_column=self.id_column)
+
+    @property
+    def search_settings(self) -> SearchSettings:
+        """How the index is searched."""
+        return SearchSettings(self.search)
 
 
 def load_recipe(path: Path) -> IndexRecipe:
@@ -85,7 +114,8 @@ def _recipe(content: Mapping[str, Any], folder: Path) -> IndexRecipe:
 
 
 def _checked(key: str, value: Any) -> Any:
-    kinds: dict[str, type] = {"chunk_size": int, "chunk_overlap": int, "patterns": list}
+    numbers = ("chunk_size", "chunk_overlap", "nprobe", "ef_search")
+    kinds: dict[str, type] = {**dict.fromkeys(numbers, int), "patterns": list, "ignore": list}
     kind = kinds.get(key, str)
     is_strings = not isinstance(value, list) or all(isinstance(entry, str) for entry in value)
     if not isinstance(value, kind) or isinstance(value, bool) or not is_strings:

@@ -1,4 +1,4 @@
-"""The retriever contract (a query to scored passages) and dense retrieval."""
+"""The retriever contract (a query to scored passages) and the search of an index."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-import numpy as np
-
 from specrag.errors import IndexFormatError, InputError
+from specrag.retrieval.diversity import mmr
 from specrag.retrieval.document import ScoredPassage
-from specrag.retrieval.encoder import Encoder
-from specrag.retrieval.generation import check_files, current_generation, rebuild_hint
-from specrag.retrieval.layout import PASSAGES_NAME, VECTORS_NAME, Manifest
-from specrag.retrieval.store import PassageStore
-from specrag.retrieval.terms import content_words, coverage
-from specrag.retrieval.vector_index import MISSING_ID, VectorIndex
+from specrag.retrieval.document_index import DocumentIndex, Hits
+from specrag.retrieval.encoder import Encoder, Vectors
+from specrag.retrieval.filters import Filter
+from specrag.retrieval.fusion import reciprocal_rank_fusion
+from specrag.retrieval.generation import rebuild_hint
+from specrag.retrieval.rerank import Reranker
+from specrag.retrieval.search_settings import SearchSettings
+from specrag.retrieval.terms import TERMS_VERSION, content_words, coverage
+from specrag.retrieval.vector_factory import VectorSettings
+
+# Each list of a fusion is this much longer than what is wanted, but not shorter than the second.
+_CANDIDATES_FACTOR = 4
+_LEAST_CANDIDATES = 50
 
 
 class Retriever(ABC):
@@ -42,18 +48,19 @@ class Retriever(ABC):
         """Calls of ``retrieve`` so far that looked something up."""
 
     @abstractmethod
-    def retrieve(self, query: str, k: int) -> list[ScoredPassage]:
+    def retrieve(self, query: str, k: int, where: Filter | None = None) -> list[ScoredPassage]:
         """Finds the passages most similar to a query.
 
         Args:
             query: The question or text to search for.
             k: Most passages to return, at least 1; may exceed the size of the index.
+            where: Which documents to look at, by their metadata; all by default.
 
         Returns:
             Passages that differ from each other, best first; equal scores in the order of ids.
 
         Raises:
-            InputError: The query is blank or k is below 1.
+            InputError: The query is blank, k is below 1, or the filter cannot be applied.
         """
 
     def warm_up(self) -> None:  # noqa: B027 - most retrievers have nothing to load
@@ -72,75 +79,100 @@ class Retriever(ABC):
         return 1.0
 
 
-class DenseRetriever(Retriever):
-    """Compares the vector of the query with the vectors of all passages.
+class IndexRetriever(Retriever):
+    """Searches an index by meaning, by words, or by both.
+
+    The score of a passage is that of the last step: an inner product, a BM25 score, a fused score
+    or a reranker's.
 
     Args:
-        store: The passages.
-        index: Their vectors, under the same ids.
-        encoder: The encoder that made the vectors.
-        manifest: What the index says of itself.
+        index: The documents.
+        encoder: The encoder that made their vectors.
+        settings: How to search.
+        reranker: Orders the best passages anew.
     """
 
     def __init__(
-        self, store: PassageStore, index: VectorIndex, encoder: Encoder, manifest: Manifest
+        self,
+        index: DocumentIndex,
+        encoder: Encoder,
+        settings: SearchSettings | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
-        self.store = store
         self.index = index
         self.encoder = encoder
-        self.manifest = manifest
+        self.settings = settings or SearchSettings()
+        self.reranker = reranker
         self._lock = threading.Lock()
         self._num_lookups = 0
 
     @property
     def name(self) -> str:
-        """Name of the recipe."""
-        return self.manifest.name
+        """Name of the index."""
+        return self.index.manifest.name
 
     @property
     def index_version(self) -> str:
         """As the manifest says."""
-        return self.manifest.index_version
+        return self.index.manifest.index_version
 
     @property
     def fingerprint(self) -> str:
         """Made of what the index was built from; the bytes of the files vary with the machine."""
-        made_from = self.manifest
-        return (
-            f"dense:{made_from.corpus_fingerprint}:{made_from.splitter_version}:"
-            f"{made_from.chunk_size}:{made_from.chunk_overlap}:{self.encoder.fingerprint}"
-        )
+        made_from = self.index.manifest.origin
+        parts = [
+            self.settings.mode,
+            self.index.manifest.corpus_fingerprint,
+            str(made_from.splitter_version),
+            str(made_from.chunk_size),
+            str(made_from.chunk_overlap),
+            self.encoder.fingerprint,
+        ]
+        if self.settings.mode != "dense":
+            parts.append(f"terms={TERMS_VERSION}")
+        if self.settings.diversity:
+            parts.append(f"diversity={self.settings.diversity}")
+        if self.reranker is not None:
+            parts.append(f"{self.reranker.fingerprint}:{self.settings.rerank_candidates}")
+        return ":".join(parts)
 
     @property
     def num_lookups(self) -> int:
         """Calls of ``retrieve`` so far that looked something up."""
         return self._num_lookups
 
-    def retrieve(self, query: str, k: int) -> list[ScoredPassage]:
-        """Encodes the query once and searches once; see the contract."""
+    def retrieve(self, query: str, k: int, where: Filter | None = None) -> list[ScoredPassage]:
+        """Encodes the query at most once and searches each segment; see the contract."""
         if not query.strip():
             raise InputError(f"the query is blank: {query!r}", hint="ask something")
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}")
+        if where is not None:
+            where.check(self.index.field_names)
         with self._lock:
             self._num_lookups += 1
-        num_wanted = max(1, min(k, len(self.index)))
-        hits = self.index.search(self.encoder.encode_queries([query]), num_wanted)
-        scores, ids = hits.scores[0], hits.ids[0]
-        # FAISS leaves the order of equal scores open.
-        order = [place for place in np.lexsort((ids, -scores)) if ids[place] != MISSING_ID]
-        passages = self.store.get([int(ids[place]) for place in order])
-        return [
-            ScoredPassage(passage, float(scores[place]))
-            for passage, place in zip(passages, order, strict=True)
-        ]
+        return self._search(query, k, where)
+
+    def with_settings(
+        self, settings: SearchSettings, reranker: Reranker | None = None
+    ) -> IndexRetriever:
+        """Returns a retriever of the same open index that searches in another way.
+
+        Args:
+            settings: How to search.
+            reranker: Orders the best passages anew.
+        """
+        return IndexRetriever(self.index, self.encoder, settings, reranker)
 
     def warm_up(self) -> None:
-        """Loads the encoder's model."""
-        self.encoder.warm_up()
+        """Loads the models of encoder and reranker."""
+        if self.settings.mode != "bm25" or self.settings.diversity:
+            self.encoder.warm_up()
+        if self.reranker is not None:
+            self.reranker.warm_up()
 
     def term_coverage(self, query: str) -> float:
-        """Asks the term counts of the store; no vector is made or compared.
+        """Asks the term counts of the index; no vector is made or compared.
 
         Plain numbers do not count: they stand in any text, and a sum is not answered from it.
         """
@@ -148,55 +180,95 @@ class DenseRetriever(Retriever):
         words = sorted(word for word in asked if not word.isdigit())
         if asked and not words:
             return 0.0
-        counts = self.store.passages_with(words)
-        return coverage(words, counts, self.manifest.num_passages)
+        counts = self.index.passages_with(words)
+        return coverage(words, counts, self.index.num_passages)
 
     def close(self) -> None:
         """Closes the files of the index; the retriever cannot be used afterwards."""
-        self.store.close()
+        self.index.close()
+
+    def _search(self, query: str, k: int, where: Filter | None) -> list[ScoredPassage]:
+        settings = self.settings
+        vector = None if settings.mode == "bm25" else self.encoder.encode_queries([query])
+        wanted = max(k, settings.rerank_candidates) if self.reranker else k
+        hits = self._hits(
+            query, vector, _candidates(wanted) if settings.diversity else wanted, where
+        )
+        if settings.diversity and hits:
+            hits = self._diverse(query, vector, hits, wanted)
+        passages = self.index.get([number for _, number in hits])
+        found = [
+            ScoredPassage(passage, score)
+            for passage, (score, _) in zip(passages, hits, strict=True)
+        ]
+        # Variety decides what is reranked; the reranker then decides the order.
+        return self.reranker.rerank(query, found, k) if self.reranker and found else found
+
+    def _hits(self, query: str, vector: Vectors | None, k: int, where: Filter | None) -> Hits:
+        if vector is None:
+            return self.index.search_terms(query, k, where)
+        if self.settings.mode == "dense":
+            return self.index.search_vectors(vector, k, where)
+        most = _candidates(k)
+        lists = [
+            self.index.search_vectors(vector, most, where),
+            self.index.search_terms(query, most, where),
+        ]
+        fused = reciprocal_rank_fusion([[number for _, number in hits] for hits in lists])
+        return fused[:k]
+
+    def _diverse(self, query: str, vector: Vectors | None, hits: Hits, k: int) -> Hits:
+        if vector is None:
+            vector = self.encoder.encode_queries([query])
+        vectors = self.index.vectors_of([number for _, number in hits])
+        scores = [score for score, _ in hits]
+        weight = 1.0 - self.settings.diversity
+        places = mmr(vector[0], vectors, k, weight=weight, scores=scores)
+        return [hits[place] for place in places]
 
 
-def open_index(path: Path, encoder: Encoder) -> DenseRetriever:
+def open_index(
+    path: Path,
+    encoder: Encoder,
+    settings: SearchSettings | None = None,
+    *,
+    vectors: VectorSettings | None = None,
+    reranker: Reranker | None = None,
+    check: bool = True,
+) -> IndexRetriever:
     """Opens an index after checking every byte of it.
 
     Args:
         path: The index folder.
         encoder: The encoder that the index was built with; its model is not loaded here.
+        settings: How to search.
+        vectors: How vectors are searched.
+        reranker: Orders the best passages anew.
+        check: Whether to check every byte.
 
     Raises:
         IndexFormatError: There is no index, it is damaged, or it was made by another encoder or
             another version of the format; the hint says what to do.
     """
-    generation = current_generation(path)
-    _check_encoder(path, generation.manifest, encoder)
-    check_files(generation, contents=True)
+    index = DocumentIndex.open(path, vectors, check=check)
     try:
-        store = PassageStore.open(generation.path / PASSAGES_NAME)
-        index = VectorIndex.load(generation.path / VECTORS_NAME)
-    except IndexFormatError as error:
-        raise IndexFormatError(error.message, hint=rebuild_hint(path)) from error
-    _check_sizes(path, generation.manifest, store, index)
-    return DenseRetriever(store, index, encoder, generation.manifest)
+        _check_encoder(path, index, encoder)
+    except IndexFormatError:
+        index.close()
+        raise
+    return IndexRetriever(index, encoder, settings, reranker)
 
 
-def _check_encoder(path: Path, manifest: Manifest, encoder: Encoder) -> None:
-    made_by = (manifest.encoder_fingerprint, manifest.dimension)
-    if made_by != (encoder.fingerprint, encoder.dimension):
+def _candidates(k: int) -> int:
+    return max(_LEAST_CANDIDATES, _CANDIDATES_FACTOR * k)
+
+
+def _check_encoder(path: Path, index: DocumentIndex, encoder: Encoder) -> None:
+    made = index.manifest.origin
+    if (made.encoder_fingerprint, made.dimension) != (encoder.fingerprint, encoder.dimension):
         raise IndexFormatError(
-            f"the index in {str(path)!r} was built with the encoder {manifest.encoder!r} "
-            f"({manifest.encoder_fingerprint}, dimension {manifest.dimension}), not with "
+            f"the index in {str(path)!r} was built with the encoder {made.encoder!r} "
+            f"({made.encoder_fingerprint}, dimension {made.dimension}), not with "
             f"{encoder.name!r} ({encoder.fingerprint}, dimension {encoder.dimension})",
-            hint=f"use the encoder {manifest.encoder!r}, or {rebuild_hint(path)}",
-        )
-
-
-def _check_sizes(path: Path, manifest: Manifest, store: PassageStore, index: VectorIndex) -> None:
-    found = (store.count(), len(index), index.dimension)
-    if found != (manifest.num_passages, manifest.num_passages, manifest.dimension):
-        store.close()
-        raise IndexFormatError(
-            f"the index in {str(path)!r} should hold {manifest.num_passages} passages of dimension "
-            f"{manifest.dimension}, found {found[0]} passages and {found[1]} vectors of dimension "
-            f"{found[2]}",
-            hint=rebuild_hint(path),
+            hint=f"use the encoder {made.encoder!r}, or {rebuild_hint(path)}",
         )

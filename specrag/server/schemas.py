@@ -61,6 +61,7 @@ class CitationShape(_Shape):
     document: str
     passage: int
     page: int | None
+    line: int | None
     start: int
     end: int
     score: float

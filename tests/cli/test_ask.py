@@ -286,5 +286,5 @@ def test_an_error_is_two_lines_and_status_2(own_home: dict[str, str]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-2:] == [
         "error: there is no folder or file 'no/such/folder'",
-        "hint: give a folder of .md or .txt files",
+        "hint: give a folder of documents that exists",
     ]

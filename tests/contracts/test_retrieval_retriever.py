@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import InMemoryVectorStore
 
 from specrag.errors import InputError
-from specrag.retrieval.build import build_index
+from specrag.retrieval.build import open_writer
+from specrag.retrieval.document import Document
 from specrag.retrieval.encoder import Encoder, HashingEncoder, SentenceTransformerEncoder
+from specrag.retrieval.langchain_retriever import LangChainRetriever
 from specrag.retrieval.recipe import IndexRecipe
+from specrag.retrieval.rerank import WordOverlapReranker
 from specrag.retrieval.retriever import Retriever, open_index
+from specrag.retrieval.search_settings import SearchSettings
 
 TEXTS = {
     "bread.md": "# Bread\n\nBake the bread for forty minutes in a hot oven.",
@@ -21,25 +27,55 @@ TEXTS = {
 NUM_PASSAGES = 3
 
 
+KINDS = ["dense", "hybrid", "reranked", "diverse", "hnsw", "compressed", "split", "langchain"]
+
+
 @pytest.fixture(
-    scope="module",
-    params=["dense-hashing", pytest.param("dense-embedded", marks=pytest.mark.embedded)],
+    scope="module", params=[*KINDS, pytest.param("embedded", marks=pytest.mark.embedded)]
 )
 def retriever(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Retriever]:
     encoder: Encoder = HashingEncoder(256)
-    if request.param == "dense-embedded":
+    kind = request.param
+    if kind == "embedded":
         encoder = SentenceTransformerEncoder(request.getfixturevalue("embedded_encoder_path"))
+    if kind == "langchain":
+        yield langchain_retriever(HashingEncoder(256))
+        return
     root = tmp_path_factory.mktemp("retriever")
-    corpus = root / "corpus"
-    corpus.mkdir()
-    for name, text in TEXTS.items():
-        (corpus / name).write_text(text)
-    build_index(IndexRecipe("three", corpus, "any"), encoder, root / "index")
-    opened = open_index(root / "index", encoder)
+    vectors = {"hnsw": "HNSW16", "compressed": "SQ8"}.get(kind, "auto")
+    recipe = IndexRecipe("three", root, "any", vectors=vectors)
+    documents = [Document(name, text, name) for name, text in TEXTS.items()]
+    groups = [[document] for document in documents] if kind == "split" else [documents]
+    for group in groups:
+        with open_writer(recipe, encoder, root / "index") as writer:
+            for document in group:
+                writer.put(document)
+            writer.commit()
+    settings = SearchSettings(
+        "hybrid" if kind == "hybrid" else "dense", diversity=0.2 if kind == "diverse" else 0.0
+    )
+    reranker = WordOverlapReranker() if kind == "reranked" else None
+    opened = open_index(root / "index", encoder, settings, reranker=reranker)
     yield opened
     opened.close()
+
+
+def langchain_retriever(encoder: HashingEncoder) -> Retriever:
+    """Returns a LangChain vector store of the same texts behind our contract."""
+
+    class Hashed(Embeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return [[float(value) for value in row] for row in encoder.encode_documents(texts)]
+
+        def embed_query(self, text: str) -> list[float]:
+            return self.embed_documents([text])[0]
+
+    store = InMemoryVectorStore(Hashed())
+    metadata = [{"source": name} for name in TEXTS]
+    store.add_texts(list(TEXTS.values()), metadata, ids=list(TEXTS))
+    return LangChainRetriever(store, "three")
 
 
 @pytest.mark.parametrize(

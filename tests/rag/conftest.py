@@ -23,7 +23,7 @@ from specrag.rag.prompt import PromptBuilder
 from specrag.retrieval.build import build_index
 from specrag.retrieval.encoder import HashingEncoder
 from specrag.retrieval.recipe import IndexRecipe
-from specrag.retrieval.retriever import DenseRetriever, open_index
+from specrag.retrieval.retriever import IndexRetriever, open_index
 
 CORPUS = {
     "bread.md": "# Bread\n\nBake the bread for forty minutes. Let it cool before it is cut.\n",
@@ -57,7 +57,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def retriever(corpus: Path) -> Iterator[DenseRetriever]:
+def retriever(corpus: Path) -> Iterator[IndexRetriever]:
     """A FAISS index over the corpus, on disk; its counters go on from test to test."""
     encoder = HashingEncoder(256)
     place = corpus.parent / "index"
@@ -102,7 +102,7 @@ def gate_of() -> Callable[[str], RetrievalGate]:
 
 @pytest.fixture(scope="session")
 def make_pipeline(
-    target: HuggingFaceTarget, tokenizer: Tokenizer, retriever: DenseRetriever
+    target: HuggingFaceTarget, tokenizer: Tokenizer, retriever: IndexRetriever
 ) -> Callable[..., Pipeline]:
     """Makes a pipeline over the index; any part can be given."""
 

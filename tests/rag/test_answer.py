@@ -12,7 +12,7 @@ from specrag.decoding.sampling import SamplingParams
 from specrag.gate.policy import RetrievalGate
 from specrag.models.tokenizer import Tokenizer
 from specrag.rag.pipeline import Pipeline
-from specrag.retrieval.retriever import DenseRetriever
+from specrag.retrieval.retriever import IndexRetriever
 
 MakePipeline = Callable[..., Pipeline]
 GateOf = Callable[[str], RetrievalGate]
@@ -30,7 +30,7 @@ def test_usage_counts_what_was_used(
     make_pipeline: MakePipeline,
     gate_of: GateOf,
     tokenizer: Tokenizer,
-    retriever: DenseRetriever,
+    retriever: IndexRetriever,
     zone: str,
     drafter: str,
 ) -> None:
@@ -80,7 +80,7 @@ def test_an_answer_of_one_token_has_no_speed(make_pipeline: MakePipeline) -> Non
 
 
 def test_an_answer_names_what_made_it(
-    make_pipeline: MakePipeline, retriever: DenseRetriever
+    make_pipeline: MakePipeline, retriever: IndexRetriever
 ) -> None:
     pipeline = make_pipeline()
     answers = [pipeline.ask(QUESTION) for _ in range(2)]
@@ -111,7 +111,7 @@ def test_the_json_shape(make_pipeline: MakePipeline, gate_of: GateOf) -> None:
     ]
     assert content["answer"] == answer.text
     assert {tuple(citation) for citation in content["citations"]} == {
-        ("n", "document", "passage", "page", "start", "end", "score", "quote")
+        ("n", "document", "passage", "page", "line", "start", "end", "score", "quote")
     }
     assert list(content["gate"]) == [
         "retrieve",

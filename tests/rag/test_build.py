@@ -13,16 +13,8 @@ from specrag.gate.policy import CalibratedGate, FixedGate
 from specrag.models.embedded import DEFAULT_ENCODER
 from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.tokenizer import Tokenizer
-from specrag.rag import build
-from specrag.rag.build import (
-    SpecRAG,
-    build_named,
-    docs_recipe,
-    index_dir,
-    named_recipe,
-    open_named,
-    sampling_params,
-)
+from specrag.rag import named_indexes
+from specrag.rag.build import SpecRAG, sampling_params
 from specrag.rag.config import (
     AnswerConfig,
     GateConfig,
@@ -30,9 +22,16 @@ from specrag.rag.config import (
     RetrievalConfig,
     load_pipeline,
 )
+from specrag.rag.named_indexes import (
+    build_named,
+    docs_recipe,
+    index_dir,
+    named_recipe,
+    open_named,
+)
 from specrag.retrieval.encoder import Encoder, HashingEncoder
 from specrag.retrieval.recipe import load_recipe
-from specrag.retrieval.retriever import DenseRetriever
+from specrag.retrieval.retriever import IndexRetriever
 
 QUESTION = "How long must bread bake?"
 PARTS = ["target", "drafter", "speculation", "prompt", "draft_tokens", "index"]
@@ -47,7 +46,7 @@ def encoders(monkeypatch: pytest.MonkeyPatch, isolated_home: Path) -> list[str]:
         names.append(name)
         return HashingEncoder(256)
 
-    monkeypatch.setattr(build, "named_encoder", named)
+    monkeypatch.setattr(named_indexes, "named_encoder", named)
     return names
 
 
@@ -111,7 +110,7 @@ def calibrate(
 
 
 def test_ready_parts_are_used_as_they_are(
-    target: HuggingFaceTarget, tokenizer: Tokenizer, retriever: DenseRetriever
+    target: HuggingFaceTarget, tokenizer: Tokenizer, retriever: IndexRetriever
 ) -> None:
     gate = FixedGate(False, "A test says so.")
     config = PipelineConfig(
@@ -257,7 +256,7 @@ def test_opening_an_index_finds_what_changed(encoders: list[str], notes: Path) -
     for minutes in ("forty", "forty", "sixty"):
         (notes / "bread.md").write_text(f"# Bread\n\nBake the bread for {minutes} minutes.\n")
         retriever = open_named(notes)
-        assert isinstance(retriever, DenseRetriever)
+        assert isinstance(retriever, IndexRetriever)
         fingerprints.append(retriever.fingerprint)
         quotes.append(retriever.retrieve(QUESTION, 1)[0].passage.text)
         retriever.close()

@@ -21,7 +21,7 @@ from specrag.rag.calibrate import (
     load_labels,
 )
 from specrag.rag.config import GateConfig, PipelineConfig, RetrievalConfig
-from specrag.retrieval.retriever import DenseRetriever, Retriever
+from specrag.retrieval.retriever import IndexRetriever, Retriever
 
 MakeRag = Callable[[Retriever | None], SpecRAG]
 
@@ -40,7 +40,7 @@ def questions(num_each: int) -> list[LabelledQuestion]:
 
 
 def test_a_pipeline_is_calibrated_for_what_it_is(
-    make_rag: MakeRag, retriever: DenseRetriever
+    make_rag: MakeRag, retriever: IndexRetriever
 ) -> None:
     rag = make_rag(retriever)
     gate = rag.gate
@@ -53,7 +53,7 @@ def test_a_pipeline_is_calibrated_for_what_it_is(
     assert rag.gate is gate
 
 
-def test_greetings_do_not_count(make_rag: MakeRag, retriever: DenseRetriever) -> None:
+def test_greetings_do_not_count(make_rag: MakeRag, retriever: IndexRetriever) -> None:
     rag = make_rag(retriever)
     greetings = [LabelledQuestion("Hello!", False)] * 5
     assert calibrate(rag, [*questions(10), *greetings]) == calibrate(rag, questions(10))

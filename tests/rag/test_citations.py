@@ -68,7 +68,7 @@ def test_a_quote_is_what_stands_in_the_document(
 
 def passage(number: int, text: str, *, start: int = 0, document: str = "") -> ScoredPassage:
     name = document or f"{number}.md"
-    found = Passage(number, name, text, start, start + len(text), page=number + 1)
+    found = Passage(number, name, text, start, start + len(text), page=number + 1, line=5)
     return ScoredPassage(found, 0.9 - number / 10)
 
 
@@ -90,11 +90,22 @@ def test_the_sentence_that_shows_the_answer_is_quoted() -> None:
         "document": "0.md",
         "passage": 0,
         "page": 1,
+        "line": 5,
         "start": 14,
         "end": 47,
         "score": 0.9,
         "quote": "Bake the bread for forty minutes.",
     }
+
+
+def test_a_quote_has_the_line_on_which_it_begins() -> None:
+    text = "# Bread\n\nBread is old.\nBake the bread for forty minutes."
+    found = Passage(0, "a", text, 0, len(text), line=10)
+    (citation,) = cite("How long must bread bake?", "Forty minutes.", [ScoredPassage(found, 0.9)])
+    assert citation.quote == "Bake the bread for forty minutes."
+    assert citation.line == 13
+    unlined = Passage(0, "a", text, 0, len(text))
+    assert cite("x", "Forty minutes.", [ScoredPassage(unlined, 0.9)])[0].line is None
 
 
 def test_the_best_supported_comes_first() -> None:

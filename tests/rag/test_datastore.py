@@ -14,13 +14,13 @@ from specrag.drafters.stores.file import datastores_dir, open_datastore, read_ma
 from specrag.drafters.stores.manifest import DatastoreOrigin
 from specrag.errors import IndexFormatError, InputError, ModelError
 from specrag.models.tiny import tiny_target, tiny_tokenizer
-from specrag.rag.build import index_dir
 from specrag.rag.datastore import build_datastore
+from specrag.rag.named_indexes import index_dir
 from specrag.retrieval.build import build_index
 from specrag.retrieval.builder_lock import builder_lock
 from specrag.retrieval.encoder import HashingEncoder
 from specrag.retrieval.generation import current_generation
-from specrag.retrieval.layout import PASSAGES_NAME
+from specrag.retrieval.layout import PASSAGES_NAME, SEGMENTS_NAME
 from specrag.retrieval.recipe import IndexRecipe
 
 TEXTS = {"bread.md": "bake the bread", "empty.md": "x", "ships.txt": "the ship left at dawn"}
@@ -152,11 +152,11 @@ def test_an_index_that_was_not_built_is_refused(model: str, isolated_home: Path)
 
 @pytest.mark.usefixtures("build")
 def test_a_damaged_index_is_refused(model: str) -> None:
-    path = current_generation(index_dir("notes")).path / PASSAGES_NAME
+    path = index_dir("notes") / SEGMENTS_NAME / "seg-000001" / PASSAGES_NAME
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(IndexFormatError, match="was altered after it was built"):
+    with pytest.raises(IndexFormatError, match="was altered after it was written"):
         build_datastore("notes", model)
 
 

@@ -11,7 +11,7 @@ from specrag.decoding.sampling import SamplingParams
 from specrag.home import find_definition
 from specrag.rag.answer import Answer
 from specrag.rag.build import SpecRAG
-from specrag.retrieval.retriever import DenseRetriever
+from specrag.retrieval.retriever import IndexRetriever
 
 pytestmark = [pytest.mark.slow, pytest.mark.embedded]
 
@@ -34,7 +34,7 @@ def rag(embedded_target_path: Path, embedded_encoder_path: Path) -> SpecRAG:
 
 @pytest.mark.parametrize("question", NEEDS_NONE)
 def test_what_needs_no_documents_is_not_looked_up(rag: SpecRAG, question: str) -> None:
-    assert isinstance(rag.retriever, DenseRetriever)
+    assert isinstance(rag.retriever, IndexRetriever)
     before = rag.retriever.index.num_searches
     answer = rag.ask(question, params=SamplingParams(max_tokens=24))
     assert answer.usage.lookups == 0, answer.gate.reason
@@ -62,7 +62,7 @@ def test_the_handbook_is_asked_and_the_citations_hold_the_answers(rag: SpecRAG) 
 
 def _holds(rag: SpecRAG, answer: Answer, wanted: list[str]) -> bool:
     """Whether a cited passage holds one of the wanted texts."""
-    assert isinstance(rag.retriever, DenseRetriever)
-    passages = rag.retriever.store.get([citation.passage for citation in answer.citations])
+    assert isinstance(rag.retriever, IndexRetriever)
+    passages = rag.retriever.index.get([citation.passage for citation in answer.citations])
     texts = [passage.text.lower() for passage in passages]
     return any(text.lower() in held for held in texts for text in wanted)

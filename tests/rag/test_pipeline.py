@@ -14,7 +14,7 @@ from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.tiny import tiny_target
 from specrag.rag.answer import Answer
 from specrag.rag.pipeline import Pipeline
-from specrag.retrieval.retriever import DenseRetriever
+from specrag.retrieval.retriever import IndexRetriever
 
 MakePipeline = Callable[..., Pipeline]
 GateOf = Callable[[str], RetrievalGate]
@@ -42,7 +42,7 @@ def said(answer: Answer) -> tuple[object, ...]:
     )
 
 
-def searches(retriever: DenseRetriever) -> tuple[int, int]:
+def searches(retriever: IndexRetriever) -> tuple[int, int]:
     return retriever.num_lookups, retriever.index.num_searches
 
 
@@ -77,7 +77,7 @@ def test_never_is_plain_generation(
 def test_auto_gives_the_text_of_the_branch_that_it_took(
     make_pipeline: MakePipeline,
     gate_of: GateOf,
-    retriever: DenseRetriever,
+    retriever: IndexRetriever,
     drafter: str,
     params: SamplingParams,
     zone: str,
@@ -134,7 +134,7 @@ def test_a_sampled_answer_without_a_seed_goes_on_from_its_own_draft(
 
 @pytest.mark.parametrize("question", ["Hello!", "thanks a lot", "你好"])
 def test_a_greeting_is_not_looked_up(
-    make_pipeline: MakePipeline, gate_of: GateOf, retriever: DenseRetriever, question: str
+    make_pipeline: MakePipeline, gate_of: GateOf, retriever: IndexRetriever, question: str
 ) -> None:
     before = searches(retriever)
     pipeline = make_pipeline(gate=gate_of("needed"))
@@ -170,7 +170,7 @@ def test_a_gate_that_reads_no_signals_costs_no_draft(make_pipeline: MakePipeline
 
 
 def test_signals_say_whether_the_documents_know_the_words(
-    make_pipeline: MakePipeline, retriever: DenseRetriever
+    make_pipeline: MakePipeline, retriever: IndexRetriever
 ) -> None:
     before = searches(retriever)
     pipeline = make_pipeline()
@@ -266,7 +266,7 @@ def test_warming_up_loads_the_encoder_once_and_never_fails(
         if fails:
             raise ModelError("no weights")
 
-    assert isinstance(pipeline.retriever, DenseRetriever)
+    assert isinstance(pipeline.retriever, IndexRetriever)
     monkeypatch.setattr(pipeline.retriever.encoder, "warm_up", warm_up)
     pipeline.warm_up()
     assert calls == ["loaded"]

@@ -24,7 +24,8 @@ from specrag.rag.events import (
 )
 from specrag.rag.pipeline import Pipeline
 from specrag.retrieval.document import ScoredPassage
-from specrag.retrieval.retriever import DenseRetriever, Retriever
+from specrag.retrieval.filters import Filter
+from specrag.retrieval.retriever import IndexRetriever, Retriever
 
 MakePipeline = Callable[..., Pipeline]
 GateOf = Callable[[str], RetrievalGate]
@@ -95,10 +96,10 @@ class BreakingRetriever(Retriever):
     def num_lookups(self) -> int:
         return self.inner.num_lookups
 
-    def retrieve(self, query: str, k: int) -> list[ScoredPassage]:
+    def retrieve(self, query: str, k: int, where: Filter | None = None) -> list[ScoredPassage]:
         if self.is_broken:
             raise OSError("the disk broke")
-        return self.inner.retrieve(query, k)
+        return self.inner.retrieve(query, k, where)
 
 
 def close(events: Iterator[Event]) -> None:
@@ -142,7 +143,7 @@ def test_the_done_event_is_the_answer_of_ask(
 
 
 def test_events_have_a_name_and_a_json_shape(
-    make_pipeline: MakePipeline, retriever: DenseRetriever
+    make_pipeline: MakePipeline, retriever: IndexRetriever
 ) -> None:
     events = list(make_pipeline().stream(QUESTION, mode="always"))
     names = [event.type for event in events]
@@ -158,6 +159,7 @@ def test_events_have_a_name_and_a_json_shape(
                 "document": entry.passage.document,
                 "passage": entry.passage.id,
                 "page": None,
+                "line": entry.passage.line,
                 "start": entry.passage.start,
                 "end": entry.passage.end,
                 "heading": entry.passage.heading,
@@ -219,7 +221,7 @@ def test_a_drafter_that_breaks_leaves_the_pipeline_usable(
 
 @pytest.mark.parametrize("zone", ["needed", "unsure-used", "unsure-dropped"])
 def test_a_retriever_that_breaks_leaves_the_pipeline_usable(
-    make_pipeline: MakePipeline, gate_of: GateOf, retriever: DenseRetriever, zone: str
+    make_pipeline: MakePipeline, gate_of: GateOf, retriever: IndexRetriever, zone: str
 ) -> None:
     drafter, breaking = WatchedDrafter(), BreakingRetriever(retriever)
     pipeline = make_pipeline(drafter=drafter, gate=gate_of(zone), retriever=breaking)

@@ -11,16 +11,22 @@ import numpy as np
 import pytest
 
 from specrag.errors import ConfigError, IndexFormatError, InputError
-from specrag.retrieval.build import build_index, corpus_fingerprint
+from specrag.retrieval.build import build_from_documents, build_index
 from specrag.retrieval.builder_lock import builder_lock
 from specrag.retrieval.document import Document
+from specrag.retrieval.document_index import DocumentIndex
 from specrag.retrieval.encoder import HashingEncoder, Vectors
 from specrag.retrieval.generation import current_generation
-from specrag.retrieval.layout import CURRENT_NAME, PASSAGES_NAME, VECTORS_NAME
+from specrag.retrieval.layout import (
+    CURRENT_NAME,
+    PASSAGES_NAME,
+    SEGMENTS_NAME,
+    TERMS_NAME,
+    VECTORS_NAME,
+)
 from specrag.retrieval.recipe import IndexRecipe
 from specrag.retrieval.retriever import open_index
-from specrag.retrieval.store import PassageStore
-from specrag.retrieval.vector_index import VectorIndex
+from tests.retrieval.conftest import CORPUS
 
 
 class CountingEncoder(HashingEncoder):
@@ -45,37 +51,40 @@ def test_what_was_built_can_be_read(
 ) -> None:
     report = build_index(recipe, encoder, destination)
     assert (report.num_documents, report.failures, report.built) == (3, (), True)
-    assert report.path == destination / "gen-000001"
+    assert report.path == destination
     manifest = current_generation(destination).manifest
     assert report.index_version == manifest.index_version
-    assert (manifest.name, manifest.encoder, manifest.dimension) == ("small", "hashing-64", 64)
-    assert (manifest.chunk_size, manifest.chunk_overlap) == (20, 5)
-    with PassageStore.open(report.path / PASSAGES_NAME) as store:
-        assert [info.id for info in store.documents()] == [
+    made_from = manifest.origin
+    assert (manifest.name, made_from.encoder, made_from.dimension) == ("small", "hashing-64", 64)
+    assert (made_from.chunk_size, made_from.chunk_overlap) == (20, 5)
+    with DocumentIndex.open(destination) as index:
+        assert [info.id for info in index.documents()] == [
             "gate.md",
             "notes/chinese.txt",
             "tree.md",
         ]
-        passages = store.get(range(report.num_passages))
-        assert store.count() == len(passages) == report.num_passages == manifest.num_passages
+        passages = list(index.passages())
+        assert len(passages) == report.num_passages == manifest.num_passages
+        assert index.get([one.id for one in passages]) == passages
         for passage in passages:
-            text = store.document_text(passage.document)
+            text = index.document(passage.document).text
             assert text[passage.start : passage.end] == passage.text
-    index = VectorIndex.load(report.path / VECTORS_NAME)
-    vectors = encoder.encode_documents([passage.text for passage in passages])
-    scores, ids = index.search(vectors, 1)
-    assert list(ids[:, 0]) == [passage.id for passage in passages]
-    np.testing.assert_allclose(scores, 1.0, atol=1e-6)
+        vectors = encoder.encode_documents([passage.text for passage in passages])
+        np.testing.assert_array_equal(index.vectors_of([one.id for one in passages]), vectors)
+        for passage, vector in zip(passages, vectors, strict=True):
+            (score, number), *_ = index.search_vectors(vector[None], 1)
+            assert number == passage.id
+            assert score == pytest.approx(1.0)
 
 
 def test_line_ends_do_not_shift_offsets(
     recipe: IndexRecipe, encoder: HashingEncoder, destination: Path
 ) -> None:
-    report = build_index(recipe, encoder, destination)
+    build_index(recipe, encoder, destination)
     raw = (recipe.corpus / "tree.md").read_bytes().decode()
     assert "\r\n" in raw
-    with PassageStore.open(report.path / PASSAGES_NAME) as store:
-        found = [p for p in store.get(range(store.count())) if p.document == "tree.md"]
+    with DocumentIndex.open(destination) as index:
+        found = [p for p in index.passages() if p.document == "tree.md"]
     assert [raw[p.start : p.end] for p in found] == [p.text for p in found]
     assert found
 
@@ -95,13 +104,14 @@ def test_nothing_is_encoded_when_nothing_has_changed(
     )
 
 
-def test_force_builds_again_to_the_same_version(recipe: IndexRecipe, destination: Path) -> None:
+def test_force_writes_anew_to_the_same_version(recipe: IndexRecipe, destination: Path) -> None:
     encoder = CountingEncoder()
     first = build_index(recipe, encoder, destination)
     second = build_index(recipe, encoder, destination, force=True)
     assert second.built
-    assert second.path == destination / "gen-000002"
+    assert current_generation(destination).number == 2
     assert second.index_version == first.index_version
+    assert encoder.num_encoded == first.num_passages  # vectors of sound files are taken over
 
 
 @pytest.mark.parametrize(
@@ -145,14 +155,15 @@ def test_a_changed_corpus_is_built_again(
 def test_another_encoder_is_built_for(recipe: IndexRecipe, destination: Path) -> None:
     build_index(recipe, HashingEncoder(64), destination)
     assert build_index(recipe, HashingEncoder(32), destination).built
-    assert open_index(destination, HashingEncoder(32)).index.dimension == 32
+    assert open_index(destination, HashingEncoder(32)).index.manifest.origin.dimension == 32
 
 
-@pytest.mark.parametrize("name", [VECTORS_NAME, PASSAGES_NAME, "manifest.json"])
+@pytest.mark.parametrize("name", [VECTORS_NAME, PASSAGES_NAME, TERMS_NAME, "manifest-000001.json"])
 def test_a_damaged_index_is_built_again_without_force(
     recipe: IndexRecipe, encoder: HashingEncoder, destination: Path, name: str
 ) -> None:
-    path = build_index(recipe, encoder, destination).path / name
+    build_index(recipe, encoder, destination)
+    (path,) = destination.rglob(name)
     path.write_bytes(path.read_bytes()[:-1])
     report = build_index(recipe, encoder, destination)
     assert report.built
@@ -164,7 +175,10 @@ def test_the_last_generation_stays_for_its_readers(
 ) -> None:
     for _ in range(3):
         build_index(recipe, encoder, destination, force=True)
-    assert folders(destination) == [".lock", CURRENT_NAME, "gen-000002", "gen-000003"]
+    assert folders(destination) == [
+        ".lock", CURRENT_NAME, "manifest-000002.json", "manifest-000003.json", SEGMENTS_NAME,
+    ]  # fmt: skip
+    assert folders(destination / SEGMENTS_NAME) == ["seg-000002", "seg-000003"]
 
 
 def test_a_reader_is_not_disturbed_by_a_build(
@@ -187,6 +201,7 @@ def test_a_failed_build_leaves_the_index_as_it_was(
     first = build_index(recipe, encoder, destination)
     before = folders(destination)
     encoder.failure = failure
+    (recipe.corpus / "gate.md").write_text("Words that are new.")
     with pytest.raises(type(failure)):
         build_index(recipe, encoder, destination, force=True)
     assert folders(destination) == before
@@ -215,6 +230,7 @@ def test_a_killed_build_leaves_the_index_usable(
     recipe: IndexRecipe, encoder: HashingEncoder, destination: Path
 ) -> None:
     first = build_index(recipe, encoder, destination)
+    recipe.corpus.joinpath("gate.md").write_text("Words that are new.")
     with subprocess.Popen(
         [sys.executable, "-c", _BLOCK_WHILE_ENCODING, str(recipe.corpus), str(destination)],
         stdout=subprocess.PIPE,
@@ -225,6 +241,7 @@ def test_a_killed_build_leaves_the_index_usable(
         with pytest.raises(InputError, match="another process is building"):
             build_index(recipe, encoder, destination)
         builder.send_signal(signal.SIGKILL)
+    recipe.corpus.joinpath("gate.md").write_text(CORPUS["gate.md"])
     assert [name for name in folders(destination) if name.startswith(".building-")]
     retriever = open_index(destination, encoder)
     assert retriever.index_version == first.index_version
@@ -232,7 +249,9 @@ def test_a_killed_build_leaves_the_index_usable(
     retriever.close()
 
     build_index(recipe, encoder, destination, force=True)
-    assert folders(destination) == [".lock", CURRENT_NAME, "gen-000001", "gen-000002"]
+    assert folders(destination) == [
+        ".lock", CURRENT_NAME, "manifest-000001.json", "manifest-000002.json", SEGMENTS_NAME,
+    ]  # fmt: skip
 
 
 def test_two_builders_do_not_collide(
@@ -247,7 +266,7 @@ def test_two_builders_do_not_collide(
 def test_files_that_cannot_be_used_are_reported(
     recipe: IndexRecipe, encoder: HashingEncoder, destination: Path
 ) -> None:
-    (recipe.corpus / "bad.txt").write_bytes(b"\xff")
+    (recipe.corpus / "bad.txt").write_bytes(b"\0\1" * 40)
     report = build_index(recipe, encoder, destination)
     assert [failure.path.name for failure in report.failures] == ["bad.txt"]
     again = build_index(recipe, encoder, destination)
@@ -258,14 +277,13 @@ def test_a_corpus_without_usable_files_is_refused(
     encoder: HashingEncoder, tmp_path: Path, destination: Path
 ) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "bad.txt").write_bytes(b"\xff")
+    (tmp_path / "data" / "bad.txt").write_bytes(b"\0\1" * 40)
     (tmp_path / "data" / "blank.txt").write_text(" \n")
     recipe = IndexRecipe("small", tmp_path / "data", "hashing")
-    with pytest.raises(
-        InputError, match="none of the 2 files .*bad.txt: is not UTF-8.*holds no text"
-    ):
+    with pytest.raises(InputError, match="none of the 2 files .*bad.txt: is binary.*holds no text"):
         build_index(recipe, encoder, destination)
-    assert not destination.exists()
+    with pytest.raises(IndexFormatError, match="no index in"):
+        current_generation(destination)
 
 
 def test_passages_that_the_encoder_would_cut_off_are_refused(
@@ -287,19 +305,35 @@ def test_progress_is_shown_when_asked_for(
     build_index(recipe, encoder, destination, progress=progress)
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert ("splitting" in shown.err, "encoding" in shown.err) == (progress, progress)
+    assert ("reading" in shown.err, "encoding" in shown.err) == (progress, progress)
 
 
-def test_the_corpus_fingerprint_tells_texts_from_ids() -> None:
-    def fingerprint(*pairs: tuple[str, str]) -> str:
-        return corpus_fingerprint([Document(key, text, "s") for key, text in pairs])
+def test_the_version_tells_texts_from_ids_and_not_their_order_or_place(
+    recipe: IndexRecipe, encoder: HashingEncoder, tmp_path: Path
+) -> None:
+    def version(*documents: Document) -> str:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        return build_from_documents(documents, recipe, encoder, path).index_version
 
+    one, two = Document("a", "b c", "s"), Document("d", "e", "s")
     different = [
-        fingerprint(("a", "bc")),
-        fingerprint(("ab", "c")),
-        fingerprint(("a", "b"), ("c", "")),
-        fingerprint(("a", ""), ("b", "c")),
+        version(one),
+        version(Document("a b", "c", "s")),
+        version(one, two),
+        version(Document("a", "e", "s"), Document("d", "b c", "s")),
     ]
     assert len(set(different)) == len(different)
-    moved = corpus_fingerprint([Document("a", "bc", "elsewhere", title="t")])
-    assert moved == different[0]
+    assert version(two, one) == different[2]
+    assert version(Document("a", "b c", "elsewhere", title="t")) == different[0]
+
+
+def test_documents_at_hand_replace_those_before(
+    recipe: IndexRecipe, encoder: HashingEncoder, destination: Path
+) -> None:
+    one, two = Document("a", "First text.", "s"), Document("b", "Second text.", "s")
+    build_from_documents([one, two], recipe, encoder, destination)
+    report = build_from_documents([two], recipe, encoder, destination)
+    assert (report.changes.removed, report.changes.num_unchanged) == (["a"], 1)
+    assert not build_from_documents([two], recipe, encoder, destination).built
+    with pytest.raises(InputError, match="no document to index"):
+        build_from_documents([], recipe, encoder, destination)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from specrag.errors import ConfigError
-from specrag.retrieval.loaders import DEFAULT_PATTERNS
 from specrag.retrieval.recipe import IndexRecipe, load_recipe
+from specrag.retrieval.sources.catalog import DEFAULT_PATTERNS
 
 COMPLETE = """
 name = "handbook"

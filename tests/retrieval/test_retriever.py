@@ -10,25 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specrag.errors import IndexFormatError
-from specrag.retrieval.build import build_index
-from specrag.retrieval.document import Document, Passage
+from specrag.errors import ConfigError, IndexFormatError, InputError
+from specrag.retrieval.build import build_index, open_writer
+from specrag.retrieval.document import Document
+from specrag.retrieval.document_index import DocumentIndex
 from specrag.retrieval.encoder import HashingEncoder
+from specrag.retrieval.filters import Filter
 from specrag.retrieval.generation import current_generation
-from specrag.retrieval.layout import (
-    CURRENT_NAME,
-    MANIFEST_NAME,
-    PASSAGES_NAME,
-    VECTORS_NAME,
-    Manifest,
-)
+from specrag.retrieval.layout import CURRENT_NAME, PASSAGES_NAME, TERMS_NAME, VECTORS_NAME
 from specrag.retrieval.recipe import IndexRecipe
-from specrag.retrieval.retriever import DenseRetriever, open_index
+from specrag.retrieval.rerank import WordOverlapReranker
+from specrag.retrieval.retriever import IndexRetriever, open_index
+from specrag.retrieval.search_settings import SearchSettings
 from specrag.retrieval.store import PassageStore
 from specrag.retrieval.vector_index import VectorIndex
 
-FILES = [CURRENT_NAME, f"gen-000001/{MANIFEST_NAME}", f"gen-000001/{VECTORS_NAME}"]
-FILES.append(f"gen-000001/{PASSAGES_NAME}")
+SEGMENT = "segments/seg-000001"
+FILES = [CURRENT_NAME, "manifest-000001.json"]
+FILES += [f"{SEGMENT}/{name}" for name in (VECTORS_NAME, PASSAGES_NAME, TERMS_NAME)]
 
 
 @pytest.fixture
@@ -38,13 +37,13 @@ def index_path(recipe: IndexRecipe, encoder: HashingEncoder, destination: Path) 
 
 
 @pytest.fixture
-def retriever(index_path: Path, encoder: HashingEncoder) -> Iterator[DenseRetriever]:
+def retriever(index_path: Path, encoder: HashingEncoder) -> Iterator[IndexRetriever]:
     retriever = open_index(index_path, encoder)
     yield retriever
     retriever.close()
 
 
-def test_scores_are_the_inner_products(retriever: DenseRetriever) -> None:
+def test_scores_are_the_inner_products(retriever: IndexRetriever) -> None:
     query = "the acceptance of the draft"
     found = retriever.retrieve(query, 100)
     vectors = retriever.encoder.encode_documents([entry.passage.text for entry in found])
@@ -52,15 +51,26 @@ def test_scores_are_the_inner_products(retriever: DenseRetriever) -> None:
     np.testing.assert_allclose([entry.score for entry in found], products, atol=1e-6)
 
 
-def test_the_manifest_names_it(retriever: DenseRetriever, index_path: Path) -> None:
+def test_the_manifest_names_it(retriever: IndexRetriever, index_path: Path) -> None:
     manifest = current_generation(index_path).manifest
     assert (retriever.name, retriever.index_version) == ("small", manifest.index_version)
+
+
+def with_manifest(retriever: IndexRetriever, **changes: Any) -> IndexRetriever:
+    generation = retriever.index.generation
+    names = {field.name for field in dataclasses.fields(generation.manifest.origin)}
+    inner = {key: value for key, value in changes.items() if key in names}
+    outer = {key: value for key, value in changes.items() if key not in names}
+    origin = dataclasses.replace(generation.manifest.origin, **inner)
+    manifest = dataclasses.replace(generation.manifest, origin=origin, **outer)
+    index = DocumentIndex(generation._replace(manifest=manifest), retriever.index.segments)
+    return IndexRetriever(index, retriever.encoder, retriever.settings)
 
 
 @pytest.mark.parametrize(
     ("changes", "same"),
     [
-        ({"created_at": "later", "files": {}, "specrag_version": "9"}, True),
+        ({"created_at": "later", "segments": (), "specrag_version": "9"}, True),
         ({"corpus_fingerprint": "other"}, False),
         ({"splitter_version": 9}, False),
         ({"chunk_size": 9}, False),
@@ -68,51 +78,157 @@ def test_the_manifest_names_it(retriever: DenseRetriever, index_path: Path) -> N
     ],
 )
 def test_the_fingerprint_depends_on_what_was_indexed_and_how(
-    retriever: DenseRetriever, changes: dict[str, Any], same: bool
+    retriever: IndexRetriever, changes: dict[str, Any], same: bool
 ) -> None:
-    changed = dataclasses.replace(retriever.manifest, **changes)
-    other = DenseRetriever(retriever.store, retriever.index, retriever.encoder, changed)
+    other = with_manifest(retriever, **changes)
     assert (other.fingerprint == retriever.fingerprint) is same
 
 
-def test_the_fingerprint_depends_on_the_encoder(retriever: DenseRetriever) -> None:
-    encoder = HashingEncoder(64, max_tokens=9)
-    other = DenseRetriever(retriever.store, retriever.index, encoder, retriever.manifest)
-    assert other.fingerprint != retriever.fingerprint
+def test_the_fingerprint_depends_on_encoder_and_search(retriever: IndexRetriever) -> None:
+    others = [
+        IndexRetriever(retriever.index, HashingEncoder(64, max_tokens=9)),
+        retriever.with_settings(SearchSettings("bm25")),
+        retriever.with_settings(SearchSettings("hybrid")),
+        retriever.with_settings(SearchSettings(diversity=0.5)),
+        retriever.with_settings(SearchSettings(), WordOverlapReranker()),
+        retriever.with_settings(SearchSettings(rerank_candidates=9), WordOverlapReranker()),
+    ]
+    found = {other.fingerprint for other in others}
+    assert len(found - {retriever.fingerprint}) == len(others)
 
 
-def test_one_lookup_is_one_search(retriever: DenseRetriever) -> None:
+def test_one_lookup_is_one_search(retriever: IndexRetriever) -> None:
     assert (retriever.num_lookups, retriever.index.num_searches) == (0, 0)
     retriever.retrieve("gate", 1)
     retriever.retrieve("gate", 2)
     assert (retriever.num_lookups, retriever.index.num_searches) == (2, 2)
 
 
-def equal_passages(tmp_path: Path, ids: list[int], manifest: Manifest) -> DenseRetriever:
+def test_equal_scores_come_in_the_order_of_ids(tmp_path: Path) -> None:
     encoder = HashingEncoder()
-    store = PassageStore.create(tmp_path / "equal.sqlite")
-    passages = [Passage(number, "a", "same", 0, 4) for number in ids]
-    store.put(Document("a", "same", "a"), passages)
-    index = VectorIndex.create(encoder.dimension)
-    if ids:
-        index.add(np.array(ids, dtype=np.int64), encoder.encode_documents(["same"] * len(ids)))
-    return DenseRetriever(store, index, encoder, manifest)
+    recipe = IndexRecipe("same", Path("x"), "hashing")
+    for keys in ("dc", "ba"):  # two segments
+        with open_writer(recipe, encoder, tmp_path) as writer:
+            for key in keys:
+                writer.put(Document(key, "same", "s"))
+            writer.commit()
+    for mode in ("dense", "bm25", "hybrid"):
+        opened = open_index(tmp_path, encoder, SearchSettings(mode))
+        found = opened.retrieve("same", 4)
+        assert [entry.passage.id for entry in found] == [0, 1, 2, 3]
+        assert [entry.passage.document for entry in found] == ["d", "c", "b", "a"]
+        opened.close()
 
 
-def test_equal_scores_come_in_the_order_of_ids(index_path: Path, tmp_path: Path) -> None:
-    manifest = current_generation(index_path).manifest
-    retriever = equal_passages(tmp_path, [5, 3, 9, 1], manifest)
-    assert [entry.passage.id for entry in retriever.retrieve("same", 4)] == [1, 3, 5, 9]
-    retriever.close()
+def test_an_emptied_index_finds_nothing(
+    index_path: Path, recipe: IndexRecipe, encoder: HashingEncoder
+) -> None:
+    with open_writer(recipe, encoder, index_path) as writer:
+        writer.remove("gate.md", "tree.md", "notes/chinese.txt")
+        writer.commit()
+    for mode in ("dense", "bm25", "hybrid"):
+        opened = open_index(index_path, encoder, SearchSettings(mode))
+        assert opened.retrieve("gate", 3) == []
+        opened.close()
 
 
-def test_an_empty_index_finds_nothing(index_path: Path, tmp_path: Path) -> None:
-    retriever = equal_passages(tmp_path, [], current_generation(index_path).manifest)
-    assert retriever.retrieve("same", 3) == []
-    retriever.close()
+def test_words_and_meaning_are_fused(index_path: Path, encoder: HashingEncoder) -> None:
+    lists = []
+    for mode in ("dense", "bm25"):
+        opened = open_index(index_path, encoder, SearchSettings(mode))
+        lists.append([one.passage.id for one in opened.retrieve("acceptance of the draft", 9)])
+        opened.close()
+    opened = open_index(index_path, encoder, SearchSettings("hybrid"))
+    found = opened.retrieve("acceptance of the draft", 9)
+    expected = {
+        key: sum(1 / (60 + 1 + ids.index(key)) for ids in lists if key in ids)
+        for key in {*lists[0], *lists[1]}
+    }
+    assert {one.passage.id: pytest.approx(one.score) for one in found} == expected
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    opened.close()
 
 
-def test_several_threads_may_retrieve(retriever: DenseRetriever) -> None:
+def test_filters_choose_documents(tmp_path: Path, encoder: HashingEncoder) -> None:
+    recipe = IndexRecipe("years", Path("x"), "hashing")
+    with open_writer(recipe, encoder, tmp_path) as writer:
+        for year in range(2000, 2010):
+            text = f"The report of the year {year}."
+            writer.put(Document(f"{year}", text, "s", metadata={"year": year, "odd": year % 2}))
+        writer.commit()
+    for mode in ("dense", "bm25", "hybrid"):
+        opened = open_index(tmp_path, encoder, SearchSettings(mode))
+        found = opened.retrieve("report", 20, Filter.parse(["year>=2005", "odd=1"]))
+        assert {one.passage.document for one in found} == {"2005", "2007", "2009"}
+        assert opened.retrieve("report", 20, Filter.of({"year": 1})) == []
+        with pytest.raises(InputError, match="yaer"):
+            opened.retrieve("report", 20, Filter.of({"yaer": 2005}))
+        opened.close()
+
+
+def test_a_reranker_orders_the_candidates(retriever: IndexRetriever) -> None:
+    query = "the acceptance of the draft"
+    plain = retriever.retrieve(query, 9)
+    reranker = WordOverlapReranker()
+    ranked = retriever.with_settings(SearchSettings(), reranker).retrieve(query, 2)
+    assert ranked == reranker.rerank(query, plain, 2)
+    first = retriever.with_settings(SearchSettings(rerank_candidates=1), reranker)
+    assert first.retrieve(query, 1)[0].passage == plain[0].passage
+
+
+def test_diversity_leaves_out_what_repeats(tmp_path: Path, encoder: HashingEncoder) -> None:
+    recipe = IndexRecipe("twice", Path("x"), "hashing")
+    with open_writer(recipe, encoder, tmp_path) as writer:
+        for key, text in (("a", "red green blue"), ("b", "red green blue"), ("c", "red pink")):
+            writer.put(Document(key, text, "s"))
+        writer.commit()
+    opened = open_index(tmp_path, encoder)
+    assert [one.passage.document for one in opened.retrieve("red green blue", 2)] == ["a", "b"]
+    varied = opened.with_settings(SearchSettings(diversity=0.7))
+    assert [one.passage.document for one in varied.retrieve("red green blue", 2)] == ["a", "c"]
+    by_words = opened.with_settings(SearchSettings("bm25", diversity=0.7))
+    assert [one.passage.document for one in by_words.retrieve("red green blue", 2)] == ["a", "c"]
+    both = opened.with_settings(
+        SearchSettings(rerank_candidates=2, diversity=0.7), WordOverlapReranker()
+    )
+    assert {one.passage.document for one in both.retrieve("red green blue", 2)} == {"a", "c"}
+    opened.close()
+
+
+def test_warming_up_loads_what_will_be_used(retriever: IndexRetriever) -> None:
+    loaded: list[str] = []
+
+    class Encoding(HashingEncoder):
+        def warm_up(self) -> None:
+            loaded.append("encoder")
+
+    class Ranking(WordOverlapReranker):
+        def warm_up(self) -> None:
+            loaded.append("reranker")
+
+    for settings, reranker in (
+        (SearchSettings("bm25"), None),
+        (SearchSettings("hybrid"), None),
+        (SearchSettings("bm25", diversity=0.1), Ranking()),
+    ):
+        IndexRetriever(retriever.index, Encoding(), settings, reranker).warm_up()
+    assert loaded == ["encoder", "encoder", "reranker"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "bm52"}, "unknown search mode 'bm52'; did you mean 'bm25'"),
+        ({"rerank_candidates": 0}, "rerank_candidates must be at least 1, got 0"),
+        ({"diversity": 1.5}, "diversity must be from 0 to 1, got 1.5"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SearchSettings(**settings)
+
+
+def test_several_threads_may_retrieve(retriever: IndexRetriever) -> None:
     queries = ["gate", "draft tree", "目标模型", "entropy"]
     expected = [retriever.retrieve(query, 2) for query in queries]
     with ThreadPoolExecutor(4) as pool:

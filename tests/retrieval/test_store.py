@@ -2,19 +2,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specrag.errors import IndexFormatError, InputError
 from specrag.retrieval.document import Document, Passage
-from specrag.retrieval.store import DocumentInfo, PassageStore
+from specrag.retrieval.fingerprints import document_hash, text_hash
+from specrag.retrieval.indexed import IndexedFile
+from specrag.retrieval.store import PassageStore
 
 TEXT = "Alpha. βeta\r\n\0 gamma 🙂"
-FIRST = Document("a.md", TEXT, "/data/a.md", "A", {"language": "el", "author": "Ωmega"})
+FIRST = Document(
+    "a.md",
+    TEXT,
+    "/data/a.md",
+    "A",
+    {
+        "language": "el",
+        "author": "Ωmega",
+        "year": 2020,
+        "ratio": 0.5,
+        "draft": True,
+        "tags": ("a",),
+    },
+    "markdown",
+    (0, 4),
+)
+FILE = IndexedFile("", "a.md", 10, 11, "hash")
 SECOND = Document("b.md", "Second", "b.md")
 PASSAGES = [
-    Passage(0, "a.md", TEXT[:6], 0, 6, page=3, heading="A > B"),
+    Passage(0, "a.md", TEXT[:6], 0, 6, page=3, heading="A > B", line=2),
     Passage(1, "a.md", TEXT[7:], 7, len(TEXT)),
 ]
 
@@ -25,7 +44,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "a folder, 100% odd?#" / "passages.sqlite"
     path.parent.mkdir()
     with PassageStore.create(path) as store:
-        store.put(FIRST, PASSAGES)
+        store.put(FIRST, PASSAGES, FILE)
         store.put(SECOND, [])
     return path
 
@@ -47,10 +66,66 @@ def test_passages_come_in_the_order_asked(store: PassageStore) -> None:
 
 
 def test_documents_are_listed_in_the_order_put(store: PassageStore) -> None:
-    assert store.documents() == [
-        DocumentInfo("a.md", "/data/a.md", "A", dict(FIRST.metadata), len(TEXT), 2),
-        DocumentInfo("b.md", "b.md", None, {}, 6, 0),
-    ]
+    first, second = store.documents()
+    assert (first.number, first.id, first.source, first.title) == (1, "a.md", "/data/a.md", "A")
+    assert (first.metadata, first.num_characters) == (dict(FIRST.metadata), len(TEXT))
+    assert (first.first_passage, first.num_passages, first.tombstone) == (0, 2, (1, 0, 2))
+    assert (second.id, second.title, second.metadata, second.num_passages) == ("b.md", None, {}, 0)
+    assert first.hash == document_hash(FIRST)
+    assert store.count_documents() == 2
+
+
+def test_documents_come_back_whole(store: PassageStore) -> None:
+    assert store.document("a.md") == FIRST
+    assert store.document("b.md") == SECOND
+
+
+def test_documents_are_found_by_id_and_by_source(store: PassageStore) -> None:
+    def called(*names: str) -> list[str]:
+        return [info.id for info in store.documents_called(names)]
+
+    assert called("a.md") == called("/data/a.md") == called("a.md", "/data/a.md") == ["a.md"]
+    assert called("b.md", "x", "a.md") == ["a.md", "b.md"]
+    assert called() == called("x") == []
+
+
+def test_files_know_their_documents(tmp_path: Path, store: PassageStore) -> None:
+    assert store.files() == [(FILE, [1])]
+    with PassageStore.create(tmp_path / "s") as several:
+        for number in range(3):
+            several.put(Document(f"{number}", "x", "s"), [], FILE if number != 1 else None)
+        assert several.files() == [(FILE, [1, 3])]
+
+
+def test_a_digest_tells_everything_of_a_document_apart() -> None:
+    changes: list[dict[str, object]] = [
+        {"id": "x"}, {"text": "x"}, {"source": "x"}, {"title": None}, {"metadata": {}},
+        {"metadata": {**FIRST.metadata, "year": 2020.0}}, {"syntax": "rst"}, {"page_starts": (0,)},
+    ]  # fmt: skip
+    digests = {document_hash(replace(FIRST, **change)) for change in changes}  # type: ignore[arg-type]
+    assert len(digests - {document_hash(FIRST)}) == len(changes)
+
+
+def test_passages_are_found_by_their_text(store: PassageStore) -> None:
+    wanted, unknown = text_hash(PASSAGES[1].text), text_hash("unknown")
+    assert store.passages_with_texts([wanted, unknown]) == {wanted: 1}
+
+
+def test_passages_of_documents_that_meet_a_condition(store: PassageStore) -> None:
+    assert store.passage_ids("d.id = ?", ["a.md"]).tolist() == [0, 1]
+    assert store.passage_ids("d.id = ?", ["b.md"]).tolist() == []
+    assert store.passage_ids("1", []).tolist() == [0, 1]
+
+
+def test_passages_are_read_in_order_from_anywhere(tmp_path: Path) -> None:
+    with PassageStore.create(tmp_path / "many.sqlite") as store:
+        passages = [Passage(n, "a", "x", n, n + 1) for n in range(2500)]
+        store.put(Document("a", "x" * 2500, "a"), passages)
+        assert list(store.passages()) == passages
+        assert list(store.passages(700, 1500)) == passages[700:2200]
+        assert list(store.passages(2400, 500)) == passages[2400:]
+        assert list(store.passages(0, 1000)) == passages[:1000]
+        assert list(store.passages(0, 0)) == []
 
 
 def test_the_whole_text_comes_back(store: PassageStore) -> None:

@@ -35,7 +35,7 @@ from specrag.evaluation.datasets.reasoning import (
     read_spec_bench,
 )
 from specrag.retrieval.document import Document
-from specrag.retrieval.loaders import load_folder
+from specrag.retrieval.sources.catalog import load_folder
 
 
 @dataclass(frozen=True, slots=True)
