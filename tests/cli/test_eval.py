@@ -49,6 +49,79 @@ def test_bad_options_are_refused_before_a_model_is_loaded(
     assert match in str(result.exception)
 
 
+@pytest.fixture
+def paragraphs(tmp_path: Path) -> str:
+    """A set whose questions name the paragraph that answers them."""
+    texts = {"mill": "The mill was built in 1702.", "smith": "The smith is called Bo."}
+    asked = {"mill": ("When was the mill built?", "1702"), "smith": ("Who is the smith?", "Bo")}
+    paragraphs = [
+        {
+            "context": text,
+            "qas": [
+                {"id": name, "question": asked[name][0], "answers": [{"text": asked[name][1]}]},
+                {"id": f"no {name}", "question": "Why?", "answers": [], "is_impossible": True},
+            ],
+        }
+        for name, text in texts.items()
+    ]
+    path = tmp_path / "paragraphs.json"
+    path.write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (["--retrievers", "dense,bm52"], "unknown search mode 'bm52'; did you mean 'bm25'"),
+        (["--retrievers", "dense,dense"], "names that differ"),
+        (["--retrievers", ","], "names that differ"),
+        (["--k", "1,five"], "whole numbers with commas, got '1,five'"),
+        (["--k", "0"], "at least 1, got 0"),
+        (["--k", ""], "no number of documents"),
+        (["--gain", "lineal"], "unknown gain 'lineal'; did you mean 'linear'"),
+        (["--corpus", ".", "--index", "handbook"], "exclude each other"),
+        (["--corpus", "CORPUS"], "none of the 2 relevant documents"),
+    ],
+)
+def test_bad_retrieval_options_are_refused_before_a_model_is_loaded(
+    paragraphs: str, tmp_path: Path, options: list[str], match: str
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "other.md").write_text("# Other\n\nSomething else.\n")
+    words = [str(tmp_path / "corpus") if word == "CORPUS" else word for word in options]
+    result = run("retrieval", paragraphs, *words)
+    assert isinstance(result.exception, SpecragError)
+    assert match in str(result.exception)
+
+
+def test_a_set_without_judgements_is_refused(questions: str) -> None:
+    result = run("retrieval", questions)
+    assert "does not say which documents answer its questions" in str(result.exception)
+
+
+@pytest.mark.embedded
+def test_retrieval_is_measured_and_written(
+    paragraphs: str, tmp_path: Path, embedded_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECRAG_HOME", str(embedded_home))
+    folder = tmp_path / "run"
+    options = ["--k", "1,5", "--out", str(folder)]
+    result = run("retrieval", paragraphs, *options, "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    figures = report["figures"]
+    assert list(figures["retrievers"]) == ["dense", "bm25", "hybrid"]
+    assert {found["recall@1"]["value"] for found in figures["retrievers"].values()} == {1.0}
+    assert figures["collection"] == {
+        "documents": 2, "passages": 2, "questions": 2, "judgements": 2
+    }  # fmt: skip
+    assert any("left out 2 questions" in note for note in report["configuration"]["notes"])
+    names = {path.name for path in folder.iterdir()}
+    assert {"items.jsonl", "report.json", "report.md", "report.html"} <= names
+    shown = run("retrieval", paragraphs, *options, "--retrievers", "bm25")
+    assert "2 questions, bm25" in shown.stdout
+
+
 def test_corpora_that_clash_are_refused(questions: str, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from specrag.errors import InputError
 from specrag.evaluation.datasets.draft import Draft, field, label
 from specrag.evaluation.datasets.files import RawFile, Row, read_file, rows_of
+
+# 5 is "of no interest"; no line of the collection has it.
+_CRANFIELD_GRADES = {"1": 4.0, "-1": 4.0, "2": 3.0, "3": 2.0, "4": 1.0, "5": 0.0}
 
 
 def is_beir(folder: Path) -> bool:
@@ -48,21 +53,23 @@ def read_beir(draft: Draft, folder: Path, split: str = "") -> str:
         title = label(row, "title", where)
         draft.document(title, field(row, "text", where) or title, _id(row, where))
     known = {document.id for document in draft.documents}
-    relevant: dict[str, list[str]] = {}
+    relevant: dict[str, dict[str, float]] = {}
     for where, row in rows_of(judgements).placed():
-        place = field(row, "corpus-id", where)
-        if _score(row, where) > 0 and place in known:
-            relevant.setdefault(field(row, "query-id", where), []).append(place)
+        place, score = field(row, "corpus-id", where), _score(row, where)
+        if score > 0 and place in known:
+            _grade(relevant.setdefault(field(row, "query-id", where), {}), place, score)
     for number, (where, row) in enumerate(rows_of(queries).placed(), 1):
         name = _id(row, where)
         if name in relevant:
-            holding = tuple(dict.fromkeys(relevant[name]))
-            draft.add(number, name, row.get("text"), where=where, documents=holding)
+            draft.add(number, name, row.get("text"), where=where, **_judged(relevant[name]))
     return _digest(corpus, queries, judgements)
 
 
 def read_cranfield(draft: Draft, folder: Path) -> str:
     """Reads the Cranfield collection; judgements count queries by their order, not by their number.
+
+    Its codes run from 1, a complete answer, to 4, of minimum interest; the grades are 4 to 1. The
+    document that a query was written about has the code 1, or -1 in other copies of the set.
 
     Args:
         draft: Takes queries and documents.
@@ -79,19 +86,27 @@ def read_cranfield(draft: Draft, folder: Path) -> str:
         draft.document(title, parts.get("W", "").strip(), name)
     known = {document.id for document in draft.documents}
     asked = _marked(queries)
-    relevant: dict[int, list[str]] = {}
-    for query, document in _judgements(judgements, len(asked)):
-        if document in known:  # a document without text cannot be found
-            relevant.setdefault(query, []).append(document)
+    relevant: dict[int, dict[str, float]] = {}
+    for query, document, grade in _judgements(judgements, len(asked)):
+        if grade > 0 and document in known:  # a document without text cannot be found
+            _grade(relevant.setdefault(query, {}), document, grade)
     for number, (where, name, parts) in enumerate(asked, 1):
         question = " ".join(parts.get("W", "").split())
-        holding = tuple(dict.fromkeys(relevant.get(number, ())))
-        draft.add(number, name, question, where=where, documents=holding)
+        draft.add(number, name, question, where=where, **_judged(relevant.get(number, {})))
     return _digest(corpus, queries, judgements)
 
 
-def _judgements(file: RawFile, queries: int) -> list[tuple[int, str]]:
-    """Returns query and document of each line; its grade says how relevant, never that it is not.
+def _grade(grades: dict[str, float], document: str, grade: float) -> None:
+    """Notes a grade; of two for the same pair the better one holds."""
+    grades[document] = max(grade, grades.get(document, 0.0))
+
+
+def _judged(grades: Mapping[str, float]) -> dict[str, Any]:
+    return {"documents": tuple(grades), "grades": grades}
+
+
+def _judgements(file: RawFile, queries: int) -> list[tuple[int, str, float]]:
+    """Returns query, document and grade of each line; a line without a code says relevant, no more.
 
     A query beyond the last means that the two files do not belong together.
     """
@@ -99,13 +114,13 @@ def _judgements(file: RawFile, queries: int) -> list[tuple[int, str]]:
     for number, line in enumerate(file.text.split("\n"), 1):
         if not line.strip():
             continue
-        match = re.fullmatch(r"\s*(\d+)\s+(\S+)(\s+-?\d+)?\s*", line)
+        match = re.fullmatch(r"\s*(\d+)\s+(\S+)(?:\s+(-1|[1-5]))?\s*", line)
         if match is None or not 1 <= int(match[1]) <= queries:
             raise InputError(
                 f"line {number} of {str(file.path)!r} is no judgement of one of "
                 f"{queries} queries: {line!r:.80}"
             )
-        found.append((int(match[1]), match[2]))
+        found.append((int(match[1]), match[2], _CRANFIELD_GRADES[match[3] or "4"]))
     return found
 
 

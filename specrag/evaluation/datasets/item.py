@@ -23,6 +23,7 @@ class EvalItem:
         answers: Right answers, any of them will do; empty where the set has none.
         category: Group that figures are also reported for; empty for sets without groups.
         documents: Ids of the set's documents that hold the answer; empty where that is unknown.
+        grades: How relevant each of ``documents`` is, more is better; empty without grades.
         turns: Further user turns, for conversations.
         choices: The answers that are allowed, for ``choice`` sets.
         metadata: Further facts of the set, such as popularity.
@@ -33,6 +34,7 @@ class EvalItem:
     answers: tuple[str, ...] = ()
     category: str = ""
     documents: tuple[str, ...] = ()
+    grades: Mapping[str, float] = field(default_factory=dict)
     turns: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     metadata: Mapping[str, str | float] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from specrag.evaluation.plots import (
     costs,
     gate,
     latency,
+    retrieval,
     sweeps,
     throughput,
 )
@@ -119,6 +120,24 @@ PICTURES: Mapping[str, Picture] = {
         ("speed", "tuning"),
         ("costs",),
         "Time of a pass of the target over N tokens, as a multiple of a pass over one.",
+    ),
+    "recall_by_depth": Picture(
+        retrieval.recall_by_depth,
+        ("retrieval",),
+        ("retrievers",),
+        "Share of the relevant documents among the first k by retriever, with 95 % intervals.",
+    ),
+    "ranking_by_retriever": Picture(
+        retrieval.ranking_by_retriever,
+        ("retrieval",),
+        ("retrievers",),
+        "How well the documents found are ordered by retriever, with 95 % intervals.",
+    ),
+    "lookup_by_retriever": Picture(
+        retrieval.lookup_by_retriever,
+        ("retrieval",),
+        ("latency_ms",),
+        "Median, 90th and 99th percentile of the time of a lookup by retriever.",
     ),
 }
 """By name, in the order in which reports show them."""

@@ -14,6 +14,7 @@ from specrag.evaluation.reports.report import Report, load_report
 from specrag.evaluation.reports.terminal import aligned
 from specrag.evaluation.speed.ratios import interval
 
+_KINDS = ("qa", "speed", "retrieval")
 _ITEMS_NAME = "items.jsonl"
 _PARTS = ("scores", "usage", "latency_ms")
 _HEAD = ("group", "measure", "first", "second")
@@ -24,10 +25,10 @@ _Key = tuple[str, str]
 def compare(first: Path, second: Path, seed: int = 0) -> dict[str, Any]:
     """Returns how much the second report differs from the first, as plain data.
 
-    Question-answering runs are compared by mode over the questions that both have, as the mean
-    difference; speed reports by category and arm over the prompts that both have, as the ratio of
-    tokens per second over these prompts. Intervals are paired: a question that is drawn anew
-    brings both its figures.
+    Question-answering and retrieval runs are compared by mode over the questions that both have,
+    as the mean difference; speed reports by category and arm over the prompts that both have, as
+    the ratio of tokens per second over these prompts. Intervals are paired: a question that is
+    drawn anew brings both its figures.
 
     Args:
         first: A report, or the folder of a run.
@@ -44,12 +45,12 @@ def compare(first: Path, second: Path, seed: int = 0) -> dict[str, Any]:
             f"a report of kind {a.kind!r} and one of kind {b.kind!r} cannot be compared",
             hint="give two of the same command",
         )
-    if a.kind not in ("qa", "speed"):
+    if a.kind not in _KINDS:
         raise ConfigError(
-            f"reports of kind {a.kind!r} cannot be compared", hint="allowed: qa, speed"
+            f"reports of kind {a.kind!r} cannot be compared", hint=f"allowed: {', '.join(_KINDS)}"
         )
     _check_same_sets(a, b)
-    if a.kind == "qa":
+    if a.kind != "speed":
         rows, notes = _qa_rows(_records(first), _records(second), seed)
     else:
         rows, notes = _speed_rows(_arms(a, first), _arms(b, second), seed)
@@ -176,7 +177,7 @@ def _records(run: Path) -> dict[_Key, _Row]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"cannot read the answers {str(path)!r}: {type(error).__name__}: {error}",
-            hint="compare folders that `specrag eval qa` wrote",
+            hint="compare folders that `specrag eval` wrote",
         ) from error
     return found
 

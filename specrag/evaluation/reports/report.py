@@ -15,8 +15,8 @@ from specrag.errors import InputError
 from specrag.evaluation.machine import commit, machine, versions
 
 SCHEMA = 1
-Kind = Literal["qa", "speed", "tuning"]
-KINDS: tuple[Kind, ...] = ("qa", "speed", "tuning")
+Kind = Literal["qa", "speed", "tuning", "retrieval"]
+KINDS: tuple[Kind, ...] = ("qa", "speed", "tuning", "retrieval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Report:
     """What one run found.
 
     Attributes:
-        kind: ``qa``, ``speed`` or ``tuning``; says what ``figures`` holds.
+        kind: ``qa``, ``speed``, ``tuning`` or ``retrieval``; says what ``figures`` holds.
         title: One line for people.
         configuration: All settings that the figures depend on.
         figures: The figures, by the kind's own layout.

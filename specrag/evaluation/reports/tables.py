@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specrag.evaluation.reports.report import Report
-from specrag.evaluation.reports.terminal import gain_text, interval_text
+from specrag.evaluation.reports.report import Kind, Report
+from specrag.evaluation.reports.terminal import gain_text, interval_text, points_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def tables_of(report: Report) -> list[Table]:
     Args:
         report: Of any kind.
     """
-    made = {"qa": _qa, "speed": _speed, "tuning": _tuning}[report.kind](report.figures)
+    made = _TABLES[report.kind](report.figures)
     return [table for table in made if table.rows]
 
 
@@ -287,6 +287,37 @@ def _settings(caption: str, found: Sequence[Mapping[str, Any]]) -> Table:
     return Table(caption, head, tuple(rows))
 
 
+def _retrieval(figures: Mapping[str, Any]) -> list[Table]:
+    names = tuple(figures["retrievers"])
+    changes: dict[tuple[str, str], dict[str, str]] = {}
+    for row in figures.get("differences", ()):
+        pair = (row["first"], row["second"])
+        changes.setdefault(pair, {})[row["measure"]] = points_text(row)
+    measures = dict.fromkeys(name for found in changes.values() for name in found)
+    differences = [
+        (measure, *(found.get(measure, "-") for found in changes.values())) for measure in measures
+    ]
+    times = figures.get("latency_ms", {})
+    return [
+        _scores("Documents found, per cent with 95 % intervals", figures["retrievers"]),
+        Table(
+            "Differences in points with 95 % intervals, question by question; * leaves out zero",
+            ("measure", *(f"{second} less {first}" for first, second in changes)),
+            tuple(differences),
+        ),
+        Table(
+            "Milliseconds of a lookup: mean, P50, P90, P99",
+            ("", *names),
+            (("lookup", *(_spread(times.get(name)) for name in names)),) if times else (),
+        ),
+        Table(
+            "What was searched",
+            ("", "number"),
+            tuple((name, str(count)) for name, count in figures.get("collection", {}).items()),
+        ),
+    ]
+
+
 def _costs(costs: Mapping[str, Any] | None) -> Table:
     if not costs or not costs.get("num_nodes"):
         return Table("", (), ())
@@ -322,3 +353,11 @@ def _plain(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(str(each) for each in value)
     return _number(value, 3) if isinstance(value, float) else str(value)
+
+
+_TABLES: Mapping[Kind, Callable[[Mapping[str, Any]], list[Table]]] = {
+    "qa": _qa,
+    "speed": _speed,
+    "tuning": _tuning,
+    "retrieval": _retrieval,
+}

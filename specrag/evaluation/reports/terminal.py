@@ -82,3 +82,15 @@ def gain_text(figure: Mapping[str, Any]) -> str:
     if figure["low"] is None or figure["high"] is None:
         return f"{figure['value']:+.2f}"
     return f"{figure['value']:+.2f} ({figure['low']:+.2f} to {figure['high']:+.2f})"
+
+
+def points_text(row: Mapping[str, Any]) -> str:
+    """Returns a difference of shares in points with its interval, and a star if that is not zero.
+
+    Args:
+        row: With ``difference``, ``low``, ``high`` and ``significant``.
+    """
+    if row["difference"] is None:
+        return "-"
+    change, low, high = (100 * row[name] for name in ("difference", "low", "high"))
+    return f"{change:+.1f} ({low:+.1f} to {high:+.1f}){'*' if row['significant'] else ''}"

@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 
-from specrag.evaluation.metrics.passages import ndcg, recall, reciprocal_rank
+from specrag.errors import ConfigError
+from specrag.evaluation.metrics.passages import (
+    chosen_gain,
+    ndcg,
+    precision,
+    recall,
+    reciprocal_rank,
+    success,
+)
 
 IDS = list("abcdefgh")
 LAWS = settings(deadline=None, max_examples=100)
@@ -54,6 +62,8 @@ def test_passages_count_for_their_document(retrieved: list[str], relevant: set[s
 def test_there_is_nothing_to_measure_without_relevant_documents() -> None:
     assert recall(["a"], []) is None
     assert reciprocal_rank(["a"], []) is None
+    assert precision(["a"], [], 1) is None
+    assert success(["a"], [], 1) is None
     assert ndcg(["a"], {}) is None
     assert ndcg(["a"], {"a": 0.0, "b": -1.0}) is None
 
@@ -64,3 +74,24 @@ def test_what_is_missing_costs() -> None:
     assert ndcg([], {"a": 1.0}) == 0.0
     assert ndcg(["x"], {"x": -1.0, "a": 1.0}) == 0.0  # a grade below zero is no loss
     assert recall(["a", "a"], ["a", "b"]) == 0.5
+
+
+def test_only_the_first_k_documents_count() -> None:
+    found = ["a", "a", "b", "c"]
+    assert recall(found, ["b", "c"], 2) == 0.5
+    assert precision(found, ["b", "c"], 2) == 0.5
+    assert precision(found, ["b", "c"], 10) == 0.2  # places that are left empty count
+    assert [success(found, ["b"], k) for k in (1, 2)] == [0.0, 1.0]
+    assert [reciprocal_rank(found, ["c"], k) for k in (2, 3, None)] == [0.0, 1 / 3, 1 / 3]
+
+
+def test_the_exponential_gain_tells_the_best_more_from_the_good() -> None:
+    grades = {"a": 1.0, "b": 3.0}
+    discount = 1 / 1.584962500721156
+    linear, steep = (
+        ndcg(["a", "b"], grades, gain=chosen_gain(n)) for n in ("linear", "exponential")
+    )
+    assert linear == pytest.approx((1 + 3 * discount) / (3 + discount))
+    assert steep == pytest.approx((1 + 7 * discount) / (7 + discount))
+    with pytest.raises(ConfigError, match="unknown gain 'steep'"):
+        chosen_gain("steep")

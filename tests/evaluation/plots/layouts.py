@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 IDENTITIES = frozenset(
@@ -183,7 +184,39 @@ def _tried(
     }
 
 
-LAYOUTS: dict[str, Callable[[], dict[str, Any]]] = {"qa": qa, "speed": speed, "tuning": tuning}
+def retrieval(names: tuple[str, ...] = ("dense", "bm25", "hybrid")) -> dict[str, Any]:
+    """Three ways of searching over questions with one relevant document each."""
+    values = {"ndcg@10": 0.6, "mrr@10": 0.55, "recall@1": 0.5, "recall@5": 0.7, "recall@100": 0.85}
+    return {
+        "retrievers": {
+            name: {measure: _figure(value + 0.02 * number) for measure, value in values.items()}
+            for number, name in enumerate(names)
+        },
+        "differences": [
+            {
+                "first": first,
+                "second": second,
+                "measure": measure,
+                "difference": 0.1,
+                "low": 0.05,
+                "high": 0.15,
+                "num_items": 40,
+                "significant": True,
+            }
+            for first, second in combinations(names, 2)
+            for measure in values
+        ],
+        "latency_ms": {name: _times(10.0 + number) for number, name in enumerate(names)},
+        "collection": {"documents": 1400, "passages": 2000, "questions": 40, "judgements": 40},
+    }
+
+
+LAYOUTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "qa": qa,
+    "speed": speed,
+    "tuning": tuning,
+    "retrieval": retrieval,
+}
 
 
 def without(figures: Any, unknown: Callable[[], bool]) -> Any:

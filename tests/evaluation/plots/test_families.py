@@ -11,10 +11,11 @@ from specrag.evaluation.plots.answers import accuracy_by_mode, grounding_by_mode
 from specrag.evaluation.plots.costs import pass_costs
 from specrag.evaluation.plots.gate import accuracy_retrieval, reliability
 from specrag.evaluation.plots.latency import stages
+from specrag.evaluation.plots.retrieval import ranking_by_retriever, recall_by_depth
 from specrag.evaluation.plots.sweeps import gamma_sweep, tree_sweep
 from specrag.evaluation.plots.throughput import speed_by_drafter, speedup_by_drafter
 from tests.evaluation.plots.drawn import labels, letters
-from tests.evaluation.plots.layouts import qa, speed, tuning
+from tests.evaluation.plots.layouts import qa, retrieval, speed, tuning
 
 pytest.importorskip("matplotlib")
 
@@ -119,3 +120,22 @@ def test_trees_are_a_map_of_what_differs_in_branching_alone() -> None:
     figures = tuning()
     figures["sweep"] = [row for row in figures["sweep"] if row["branching"] == 1]
     assert tree_sweep(figures) is None
+
+
+def test_recall_is_in_order_of_depth_and_a_retriever_keeps_its_colour() -> None:
+    figures = retrieval()
+    figures["retrievers"]["dense"] = dict(reversed(figures["retrievers"]["dense"].items()))
+    del figures["retrievers"]["bm25"]["recall@5"]
+    curves = {
+        each.get_label(): each.lines[0] for each in recall_by_depth(figures).axes[0].containers
+    }
+    assert curves["dense"].get_ydata().tolist() == pytest.approx([50, 70, 85])
+    assert curves["dense"].get_xdata().tolist() == pytest.approx([0.97, 4.85, 97])
+    assert curves["bm25"].get_ydata().tolist() == pytest.approx([52, 87])
+    figures["retrievers"]["dense"] = {}
+    shown = recall_by_depth(figures)
+    assert labels(shown) == ["bm25", "hybrid"]
+    again = {each.get_label(): each.lines[0] for each in shown.axes[0].containers}
+    assert again["hybrid"].get_color() == curves["hybrid"].get_color()
+    bars = {each.get_label(): each for each in ranking_by_retriever(figures).axes[0].containers}
+    assert bars["hybrid"][0].get_facecolor()[:3] != bars["bm25"][0].get_facecolor()[:3]

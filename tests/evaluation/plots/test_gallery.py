@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specrag.evaluation.plots.gallery import PICTURES, caption, draw
 from specrag.evaluation.reports.report import KINDS
 from tests.evaluation.plots.drawn import letters
-from tests.evaluation.plots.layouts import LAYOUTS, qa, speed, tuning, without
+from tests.evaluation.plots.layouts import LAYOUTS, qa, retrieval, speed, tuning, without
 
 pytest.importorskip("matplotlib")
 
@@ -38,6 +38,16 @@ SHOWN = {
         "1.30",
     ),
     "pass_costs": ("tokens in a pass, N", "T(N) / T(1)", "measured", "N passes of one token"),
+    "recall_by_depth": (
+        "documents looked at, k (logarithmic scale)",
+        "dense",
+        "bm25",
+        "hybrid",
+        "5",
+        "100",
+    ),
+    "ranking_by_retriever": ("mean over questions (%)", "nDCG@10", "MRR@10", "bm25", "60.0"),
+    "lookup_by_retriever": ("milliseconds per lookup", "P50", "P99", "hybrid"),
 }
 
 
@@ -101,14 +111,25 @@ def test_a_single_point_can_be_drawn() -> None:
     asked = qa()
     asked["gate"]["reliability"] = asked["gate"]["reliability"][:1]
     asked["gate"]["curves"] = {"gate": [[0.0, 0.2]]}
-    for kind, figures in (("speed", one), ("tuning", tuned), ("qa", asked)):
+    found = retrieval(("dense",))
+    found["retrievers"]["dense"] = {
+        name: found["retrievers"]["dense"][name] for name in ("mrr@10", "recall@5")
+    }
+    reports = (("speed", one), ("tuning", tuned), ("qa", asked), ("retrieval", found))
+    for kind, figures in reports:
         drawn = draw(kind, figures)
-        assert ("tree_sweep" in drawn) is False  # one setting is no sweep
+        assert "tree_sweep" not in drawn  # one setting is no sweep
+        assert "recall_by_depth" not in drawn  # one depth is no curve
         assert all(letters(figure) for figure in drawn.values())
 
 
 def test_hostile_names_are_only_letters() -> None:
     hostile = ("none", "$\\frac{a</text><script>", "_&amp;\n\x00" + "y" * 99)
-    for kind, figures in (("speed", speed(hostile)), ("tuning", tuning(hostile[1:]))):
+    attacks = {
+        "speed": speed(hostile),
+        "tuning": tuning(hostile[1:]),
+        "retrieval": retrieval(hostile[1:]),
+    }
+    for kind, figures in attacks.items():
         for figure in draw(kind, figures).values():
             assert letters(figure)

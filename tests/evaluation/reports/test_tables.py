@@ -80,3 +80,20 @@ def test_all_settings_are_told_however_deep() -> None:
 def test_what_won_has_a_table_of_its_own() -> None:
     made = tables_of(report("tuning"))
     assert _named(made, "Final").rows == _named(made, "All that was tried").rows[:2]
+
+
+def test_each_pair_of_retrievers_has_its_column() -> None:
+    made = tables_of(report("retrieval"))
+    changes = _named(made, "Differences")
+    assert changes.head == (
+        "measure", "bm25 less dense", "hybrid less dense", "hybrid less bm25"
+    )  # fmt: skip
+    assert changes.rows[0] == ("ndcg@10", *["+10.0 (+5.0 to +15.0)*"] * 3)
+    found = _named(made, "Documents found")
+    assert found.rows[2] == (
+        "recall@1", "50.0 (40.0-60.0)", "52.0 (42.0-62.0)", "54.0 (44.0-64.0)", "40"
+    )  # fmt: skip
+    assert _named(made, "What was searched").rows[1] == ("passages", "2000")
+    alone = LAYOUTS["retrieval"]() | {"differences": []}
+    captions = [table.caption for table in tables_of(report("retrieval", figures=alone))]
+    assert not any(caption.startswith("Differences") for caption in captions)

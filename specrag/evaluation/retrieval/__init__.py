@@ -1,0 +1,1 @@
+"""How well the documents that answer a question are found."""
