@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,8 @@ from specrag.evaluation.datasets.reasoning import (
 )
 from specrag.retrieval.document import Document
 from specrag.retrieval.sources.catalog import load_folder
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,8 @@ def _text_files(path: Path) -> tuple[Document, ...]:
     if not loaded.documents:
         first = loaded.failures[0]
         raise InputError(f"{str(path)!r} has no documents: {str(first.path)!r} {first.reason}")
+    for failure in loaded.failures:
+        _LOG.warning("left out %s", failure)
     return loaded.documents
 
 

@@ -261,6 +261,15 @@ def test_documents_come_from_sets_rows_and_text_files(tmp_path: Path) -> None:
         load_documents(written(tmp_path, NQ_OPEN))
 
 
+def test_files_that_are_left_out_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "good.md").write_text("Words.")
+    (tmp_path / "bad.md").write_bytes(b"\0\1" * 40)
+    assert [document.id for document in load_documents(str(tmp_path))] == ["good.md"]
+    assert "bad.md: is binary" in caplog.text
+
+
 def test_text_files_without_text_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text(" ")
     for source in (tmp_path, tmp_path / "a.md"):
