@@ -24,7 +24,7 @@ from specrag.registry import Registry
 COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("specrag.cli.ask:ask", "Answer a question from documents, with citations."),
     "generate": ("specrag.cli.generate:generate", "Generate text without documents."),
-    "index": ("specrag.cli.index_changes:app", "Build, change, search and check indexes."),
+    "index": ("specrag.cli.index_benchmark:app", "Build, change, search and check indexes."),
     "gate": ("specrag.cli.gate:app", "Explain and calibrate the retrieval gate."),
     "serve": ("specrag.cli.serve:serve", "Serve POST /ask over HTTP."),
     "eval": ("specrag.cli.eval:app", "Measure answers on sets of questions; compare runs."),
