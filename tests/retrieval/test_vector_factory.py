@@ -27,7 +27,7 @@ from specrag.retrieval.vector_index import VectorIndex
     [
         ("auto", 0, FLAT),
         ("auto", FLAT_MOST, FLAT),
-        ("auto", FLAT_MOST + 1, "IDMap2,HNSW32"),
+        ("auto", FLAT_MOST + 1, "IDMap2,IVF2048,Flat"),
         ("flat", 10**7, FLAT),
         ("hnsw", 999, FLAT),
         ("hnsw", 1000, "IDMap2,HNSW32"),
