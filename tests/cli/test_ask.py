@@ -110,6 +110,7 @@ def test_the_text_output_shows_answer_sources_decision_and_figures(
     rest = printed.removeprefix(expected.text)
     for citation in expected.citations:
         place = f"{citation.document}, characters {citation.start}-{citation.end}"
+        place += f", line {citation.line}"
         assert f"[{citation.n}] {place}, score {citation.score:.2f}\n" in rest
         assert f'    "{citation.quote}"\n' in rest
     assert f"Gate        {expected.gate.reason}\n" in rest
