@@ -14,6 +14,8 @@ from specrag.errors import InputError
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
+WAIT_SECONDS = 60.0
+"""How long a change waits by default for another process that changes the same."""
 
 
 class BusyError(InputError):

@@ -9,7 +9,6 @@ import typer
 
 from specrag.cli.arguments import read_question, show_progress
 from specrag.cli.index_options import (
-    WAIT_SECONDS,
     Json,
     Strict,
     Wait,
@@ -21,6 +20,7 @@ from specrag.cli.index_options import (
 )
 from specrag.cli.output import bold, echo_field, echo_json, echo_quote, place_of
 from specrag.errors import ConfigError
+from specrag.locking import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from specrag.rag.datastore import DatastoreReport

@@ -11,7 +11,6 @@ import typer
 from specrag.cli.arguments import show_progress
 from specrag.cli.index import app
 from specrag.cli.index_options import (
-    WAIT_SECONDS,
     Json,
     Strict,
     Wait,
@@ -20,6 +19,7 @@ from specrag.cli.index_options import (
     source_of,
 )
 from specrag.cli.output import echo_json
+from specrag.locking import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from specrag.retrieval.generation import Generation

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specrag.cli.arguments import show_progress
+from specrag.locking import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from specrag.retrieval.build import BuildReport
     from specrag.retrieval.sources.source import LoadFailure
     from specrag.retrieval.sync import SyncReport
-
-WAIT_SECONDS = 60.0
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Strict = Annotated[

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from specrag.errors import ConfigError, IndexFormatError
 from specrag.home import find_definition, home
-from specrag.locking import BusyError
+from specrag.locking import WAIT_SECONDS, BusyError
 from specrag.models.embedded import DEFAULT_ENCODER, resolve
 from specrag.retrieval.build import (
     BuildReport,
@@ -34,8 +34,6 @@ from specrag.retrieval.writer import IndexWriter
 _LOG = logging.getLogger(__name__)
 
 _CHUNK_SIZE, _CHUNK_OVERLAP = 180, 30  # of what comes without a recipe, in tokens
-WRITER_WAIT_SECONDS = 60.0
-"""How long a change of an index waits for another process that changes it."""
 
 
 def index_dir(name: str) -> Path:
@@ -111,7 +109,7 @@ def build_named(
     progress: bool = False,
     force: bool = False,
     strict: bool = False,
-    wait_seconds: float = WRITER_WAIT_SECONDS,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> tuple[IndexRecipe, BuildReport]:
     """Builds the index of a recipe, or brings it up to date.
 
@@ -139,7 +137,7 @@ def write_named(
     index: str | Path,
     *,
     progress: bool = False,
-    wait_seconds: float = WRITER_WAIT_SECONDS,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> AbstractContextManager[IndexWriter]:
     """Opens the index of a recipe for changes; nothing is read from its corpus.
 
@@ -240,9 +238,7 @@ def _bring_up_to_date(recipe: IndexRecipe, encoder: Encoder, place: Path, progre
         if _is_usable(recipe, encoder, place):
             _LOG.warning("another process changes %s; asked as it was before", recipe.name)
             return
-        report = build_index(
-            recipe, encoder, place, progress=progress, wait_seconds=WRITER_WAIT_SECONDS
-        )
+        report = build_index(recipe, encoder, place, progress=progress, wait_seconds=WAIT_SECONDS)
     for failure in report.failures:
         _LOG.warning("left out %s", failure)
 

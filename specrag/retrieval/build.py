@@ -19,7 +19,7 @@ from specrag.retrieval.recipe import IndexRecipe
 from specrag.retrieval.sources.catalog import READER_VERSION
 from specrag.retrieval.sources.source import LoadFailure, ReadOptions
 from specrag.retrieval.splitter import SPLITTER_VERSION
-from specrag.retrieval.sync import Root, SyncReport, added_root, sync
+from specrag.retrieval.sync import Root, SyncReport, added_root, carry_over, sync
 from specrag.retrieval.vector_factory import VectorSettings
 from specrag.retrieval.writer import IndexWriter
 
@@ -92,7 +92,7 @@ def build_index(
         before = writer.base.generation if writer.base else None
         roots = [corpus_root(recipe), *_added(writer)]
         changes = sync(writer, roots, strict=strict, progress=progress)
-        _carry_over(writer)
+        carry_over(writer, roots, changes)
         if not writer.num_documents:
             raise _nothing_to_index(changes, recipe.corpus)
         return _committed(writer, before, changes, started)
@@ -235,17 +235,6 @@ def _committed(
 
 def _added(writer: IndexWriter) -> list[Root]:
     return [added_root(Path(root)) for root in writer.roots]
-
-
-def _carry_over(writer: IndexWriter) -> None:
-    """Puts what came from no file: an index that is begun anew has no other way to get it."""
-    if writer.base is not None or writer.previous is None:
-        return
-    for segment in writer.previous.segments:
-        of_files = {number for _, owned in segment.store.files() for number in owned}
-        for info in segment.documents():
-            if info.number not in of_files and not writer.has_new(info.id):
-                writer.put(segment.store.document(info.id))
 
 
 def _check_fits(recipe: IndexRecipe, encoder: Encoder) -> None:

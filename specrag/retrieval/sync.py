@@ -155,6 +155,31 @@ def add_document(writer: IndexWriter, stream: BinaryIO, key: str, report: SyncRe
         report.num_unchanged += 1
 
 
+def carry_over(writer: IndexWriter, roots: Sequence[Root], report: SyncReport) -> None:
+    """Puts what an index that is begun anew cannot read again: it has no other way to get it.
+
+    That are documents that came from no file, and those of files that cannot be read today.
+
+    Args:
+        writer: Of the index; nothing is done where it goes on with what is there.
+        roots: Where all its files were looked for.
+        report: Of that sync.
+    """
+    if writer.base is not None or writer.previous is None:
+        return
+    blocked = [failure.path for failure in report.failures]
+    paths = {root.key: root.path for root in roots}
+    for segment in writer.previous.segments:
+        files = {number: file for file, owned in segment.store.files() for number in owned}
+        for info in segment.documents():
+            file = files.get(info.number)
+            is_gone = file is not None and not (
+                file.root in paths and _is_below(paths[file.root] / file.name, blocked)
+            )
+            if not (is_gone or writer.has_new(info.id) or info.id in writer.excluded):
+                writer.put(segment.store.document(info.id), file)
+
+
 def remove_named(writer: IndexWriter, names: Sequence[str]) -> list[str]:
     """Removes documents by id or path, and all of an added folder by its path.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,27 @@ def test_an_added_folder_that_is_not_there_today_keeps_its_documents(
     report = build(recipe, destination)
     assert [failure.path for failure in report.failures] == [more]
     assert "more/a.md" in ids(destination)
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_what_cannot_be_read_today_outlives_an_index_begun_anew(
+    recipe: IndexRecipe, corpus: Path, destination: Path, tmp_path: Path, force: bool
+) -> None:
+    build(recipe, destination)
+    more = tmp_path / "more"
+    more.mkdir()
+    (more / "a.md").write_text("Added words.")
+    add(recipe, destination, more)
+    more.rename(tmp_path / "unplugged")
+    (corpus / "gate.md").write_bytes(b"\0\1" * 40)
+    (corpus / "tree.md").unlink()
+    other = recipe if force else replace(recipe, chunk_size=10)
+    report = build_index(other, ENCODER, destination, force=force)
+    assert len(report.failures) == 2
+    assert ids(destination) == {"gate.md", "notes/chinese.txt", "more/a.md"}
+    (tmp_path / "unplugged").rename(more)
+    (more / "a.md").write_text("Other words.")
+    assert build(other, destination).changes.updated == ["more/a.md"]
 
 
 def test_an_added_folder_is_removed_by_its_path(
