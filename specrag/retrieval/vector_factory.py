@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import faiss
@@ -52,10 +52,6 @@ class VectorSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}")
-
-    def exact(self) -> VectorSettings:
-        """Returns the same settings with every vector compared."""
-        return replace(self, factory="flat")
 
 
 def factory_for(settings: VectorSettings, num_vectors: int, dimension: int) -> str:

@@ -41,7 +41,7 @@ from specrag.retrieval.passage_vectors import PassageVectors
 from specrag.retrieval.segment_writer import EncodePassages, SegmentWriter
 from specrag.retrieval.splitter import Splitter
 from specrag.retrieval.tombstones import Tombstone
-from specrag.retrieval.vector_factory import VectorSettings
+from specrag.retrieval.vector_factory import VectorSettings, check_enough
 
 DEFAULT_SEGMENT_PASSAGES = 1_000_000
 """Most passages of one segment; a larger index is split over several, searched in turn."""
@@ -272,6 +272,9 @@ class IndexWriter:
         Args:
             compact: Whether to write everything anew without what is gone.
 
+        Raises:
+            ConfigError: A new index has too few passages for the FAISS factory of its recipe.
+
         Returns:
             The generation in use now.
         """
@@ -327,6 +330,8 @@ class IndexWriter:
     def _flush(self) -> None:
         if self._open is None:
             return
+        if self.base is None and not self._placed:  # later segments may be small
+            check_enough(self._settings, self._open.num_passages, self.origin.dimension)
         self._placed.append(self._finish(self._open, self._vectors))
         self._open = None
         self._stack.close()

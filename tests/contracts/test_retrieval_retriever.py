@@ -27,7 +27,7 @@ TEXTS = {
 NUM_PASSAGES = 3
 
 
-KINDS = ["dense", "hybrid", "reranked", "diverse", "hnsw", "compressed", "split", "langchain"]
+KINDS = ["dense", "hybrid", "reranked", "diverse", "hnsw", "split", "langchain"]
 
 
 @pytest.fixture(
@@ -44,7 +44,7 @@ def retriever(
         yield langchain_retriever(HashingEncoder(256))
         return
     root = tmp_path_factory.mktemp("retriever")
-    vectors = {"hnsw": "HNSW16", "compressed": "SQ8"}.get(kind, "auto")
+    vectors = "HNSW16" if kind == "hnsw" else "auto"
     recipe = IndexRecipe("three", root, "any", vectors=vectors)
     documents = [Document(name, text, name) for name, text in TEXTS.items()]
     groups = [[document] for document in documents] if kind == "split" else [documents]

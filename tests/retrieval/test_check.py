@@ -34,7 +34,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for name in ("old", "new"):
         with open_writer(recipe, ENCODER, path) as writer:
-            for number in range(12):
+            for number in range(20):
                 writer.put(Document(f"{name}{number}", f"{name} number {number}.", "s"))
             writer.commit()
     with open_writer(recipe, ENCODER, path) as writer:
@@ -123,7 +123,7 @@ def test_a_wrong_count_is_found(index: Path) -> None:
     manifest = current_generation(index).manifest
     publish(index, 99, replace(manifest, num_passages=manifest.num_passages + 1))
     (problem,) = check_index(index).problems
-    assert problem.message == "the manifest tells 24 passages, its segments 23"
+    assert problem.message == "the manifest tells 40 passages, its segments 39"
 
 
 def test_what_a_dead_writer_left_is_noted(index: Path) -> None:

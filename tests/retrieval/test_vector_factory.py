@@ -107,10 +107,6 @@ def test_settings_below_one_are_refused(name: str) -> None:
         VectorSettings(**{name: 0})  # type: ignore[arg-type]
 
 
-def test_an_exact_version_of_settings_keeps_the_rest() -> None:
-    assert VectorSettings("hnsw", nprobe=3).exact() == VectorSettings("flat", nprobe=3)
-
-
 def test_training_says_nothing_and_shows_a_bar_only_when_asked(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specrag.errors import InputError
+from specrag.errors import ConfigError, InputError
 from specrag.retrieval.build import open_writer
 from specrag.retrieval.check import check_index
 from specrag.retrieval.document import Document
@@ -223,6 +224,27 @@ def test_a_large_index_is_split_over_segments(tmp_path: Path) -> None:
         everything = index.search_vectors(query, 35)
         assert everything == sorted(everything, key=lambda hit: (-hit[0], hit[1]))
         assert len(everything) == 35
+
+
+def test_too_few_passages_for_a_factory_are_told_before_they_are_encoded(tmp_path: Path) -> None:
+    encoder = CountingEncoder()
+    recipe = replace(RECIPE, vectors="SQ8")
+
+    def write(num_documents: int) -> None:
+        with open_writer(recipe, encoder, tmp_path) as writer:
+            for number in range(num_documents):
+                writer.put(note(f"{number}", f"Text number {number}."))
+            writer.commit()
+
+    with pytest.raises(ConfigError, match="'SQ8' needs at least 16 vectors to train on, got 15"):
+        write(15)
+    assert encoder.num_encoded == 0
+    write(16)
+    assert [path.name for path in tmp_path.rglob("vectors.exact.npy")]  # really compressed
+    with open_writer(recipe, encoder, tmp_path) as writer:  # one more is a small segment
+        writer.put(note("more"))
+        writer.commit()
+    assert len(contents(tmp_path)) == 17
 
 
 def test_another_origin_begins_anew_and_takes_vectors_over(tmp_path: Path) -> None:

@@ -91,32 +91,6 @@ def load_entry(entry: FileEntry, options: ReadOptions | None = None) -> Loaded:
         return reader.load(entry)
 
 
-def read_entry(entry: FileEntry, options: ReadOptions | None = None) -> tuple[Document, ...]:
-    """Reads the documents of one file.
-
-    Args:
-        entry: The file.
-        options: How to read it.
-
-    Raises:
-        UnreadableError: The file cannot be used; says why.
-    """
-    return load_entry(entry, options).documents
-
-
-def content_hash(entry: FileEntry) -> str:
-    """Returns the digest of a file's bytes that ``load_entry`` gives.
-
-    Args:
-        entry: The file.
-
-    Raises:
-        UnreadableError: The file cannot be read.
-    """
-    with EntryReader() as reader:
-        return reader.hash_of(entry)
-
-
 def load_folder(
     root: Path,
     patterns: Sequence[str] | None = None,

@@ -83,20 +83,6 @@ class EntryReader:
             return Loaded(digest, ())
         return Loaded(digest, documents_of(data, entry.name, entry.source, self._options))
 
-    def hash_of(self, entry: FileEntry) -> str:
-        """Returns the digest that ``load`` would give.
-
-        Args:
-            entry: The file.
-
-        Raises:
-            UnreadableError: The file cannot be read.
-        """
-        try:
-            return hashlib.blake2b(self._bytes_of(entry), digest_size=_HASH_BYTES).hexdigest()
-        except OSError as error:
-            raise UnreadableError(error.strerror or str(error)) from error
-
     def _bytes_of(self, entry: FileEntry) -> bytes:
         max_bytes = format_of(entry.name).max_bytes
         if entry.member is None:

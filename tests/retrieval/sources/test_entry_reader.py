@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specrag.retrieval.sources import entry_reader
-from specrag.retrieval.sources.catalog import content_hash, load_entry, read_entry, scan
+from specrag.retrieval.sources.catalog import load_entry, scan
 from specrag.retrieval.sources.entry_reader import EntryReader
 from specrag.retrieval.sources.source import ReadOptions, UnreadableError
 from tests.retrieval.sources.samples import put, tar_of, zip_of
@@ -19,8 +19,6 @@ def test_a_file_gives_its_digest_and_documents(tmp_path: Path) -> None:
     digest, documents = load_entry(entry)
     (document,) = documents
     assert (document.id, document.source) == ("a/x.md", str(tmp_path / "a" / "x.md"))
-    assert digest == content_hash(entry)
-    assert read_entry(entry) == documents
     with EntryReader() as reader:
         assert reader.load(entry, known_hash=digest) == (digest, ())
         assert reader.load(entry, known_hash="other").documents == documents
@@ -29,7 +27,7 @@ def test_a_file_gives_its_digest_and_documents(tmp_path: Path) -> None:
 def test_the_digest_follows_the_bytes(tmp_path: Path) -> None:
     for name, text in [("a.md", "one"), ("b.md", "one"), ("c.md", "two")]:
         put(tmp_path, name, text)
-    one, same, other = map(content_hash, scan(tmp_path).entries)
+    one, same, other = (load_entry(entry).content_hash for entry in scan(tmp_path).entries)
     assert one == same != other
 
 
@@ -49,7 +47,6 @@ def test_members_are_read_as_files_are(tmp_path: Path, name: str, make: object) 
         document = found[entry.name]
         assert (document.id, document.text) == (entry.name, text)
         assert document.source.startswith(str(tmp_path / name))
-        assert content_hash(entry) == load_entry(entry).content_hash
         assert document.source.endswith(inner)
 
 
@@ -83,8 +80,6 @@ def test_errors_of_the_system_are_reasons(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(UnreadableError, match=r"^Permission denied$"):
         load_entry(entry)
-    with pytest.raises(UnreadableError, match=r"^Permission denied$"):
-        content_hash(entry)
     monkeypatch.undo()
     path.unlink()
     with pytest.raises(UnreadableError, match=r"^No such file or directory$"):
@@ -94,7 +89,7 @@ def test_errors_of_the_system_are_reasons(tmp_path: Path, monkeypatch: pytest.Mo
 def test_options_reach_the_format(tmp_path: Path) -> None:
     put(tmp_path, "a.jsonl", '{"t": "One."}\n{"t": "Two."}')
     (entry,) = scan(tmp_path).entries
-    documents = read_entry(entry, ReadOptions(text_column="t"))
+    documents = load_entry(entry, ReadOptions(text_column="t")).documents
     assert [document.id for document in documents] == ["a.jsonl#1", "a.jsonl#2"]
 
 
