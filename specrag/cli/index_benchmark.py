@@ -71,12 +71,14 @@ def benchmark(
 
 def _draw(report: Report, out: Path) -> None:
     from specrag.evaluation.plots.canvas import save
-    from specrag.evaluation.vector_search.plot import cost_against_size
+    from specrag.evaluation.vector_search.plot import cost_against_size, recall_against_time
 
-    figure = cost_against_size(report)
-    if figure is not None:
-        for suffix in ("png", "svg"):
-            save(figure, out / f"vector_search.{suffix}")
+    pictures = {"vector_search": cost_against_size, "vector_effort": recall_against_time}
+    for name, draw in pictures.items():
+        figure = draw(report)
+        if figure is not None:
+            for suffix in ("png", "svg"):
+                save(figure, out / f"{name}.{suffix}")
     typer.echo(f"wrote {out}", err=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,6 +167,21 @@ class VectorIndex:
     def dimension(self) -> int:
         """Length of the vectors."""
         return int(self._index.d)
+
+    @property
+    def effort(self) -> str | None:
+        """The setting that trades time for recall, None where every search is exact."""
+        return {"ivf": "nprobe", "hnsw": "ef_search"}.get(self._kind.family)
+
+    def searched_with(self, settings: VectorSettings) -> VectorIndex:
+        """Returns the same vectors, searched in another way.
+
+        Args:
+            settings: How hard to look; the factory is not used.
+        """
+        other = copy.copy(self)
+        other._settings = settings
+        return other
 
     @property
     def num_searches(self) -> int:

@@ -14,7 +14,8 @@ from specrag.retrieval.vector_factory import VectorSettings
 from specrag.retrieval.vector_kind import VectorKind
 from specrag.retrieval.vector_rows import SelectedRows, VectorRows
 
-_EF_SEARCH = 128
+_LEAST_EF_SEARCH = 128
+_EF_SEARCH_FOR = 100_000  # vectors; a larger graph needs more candidates for the same recall
 _LEAST_PROBES = 16
 # Up to so many rows, or this share of all, are compared one by one without asking FAISS.
 _FEW_ROWS = 1000
@@ -121,10 +122,11 @@ def _candidates(
     # Graphs and lists look at what may not be found, too, so they have to look further.
     thinned = effort * (1 if selected is None else total / len(selected))
     nprobe = settings.nprobe or default_nprobe(kind.num_lists)
+    ef_search = settings.ef_search or default_ef_search(total)
     parameters = kind.parameters(
         selector=selected.selector if selected is not None and told else None,
         nprobe=min(math.ceil(nprobe * thinned), max(kind.num_lists, 1)),
-        ef_search=min(math.ceil(max(settings.ef_search or _EF_SEARCH, wanted) * thinned), total),
+        ef_search=min(math.ceil(max(ef_search, wanted) * thinned), total),
     )
     rows: npt.NDArray[np.int64]
     _, rows = searched.inner.search(np.ascontiguousarray(queries), wanted, params=parameters)
@@ -160,3 +162,12 @@ def default_nprobe(num_lists: int) -> int:
         num_lists: Of the inverted file.
     """
     return min(num_lists, max(_LEAST_PROBES, round(math.sqrt(num_lists))))
+
+
+def default_ef_search(num_vectors: int) -> int:
+    """Returns how many candidates a search of a graph keeps when nobody says.
+
+    Args:
+        num_vectors: Of the graph.
+    """
+    return round(_LEAST_EF_SEARCH * max(1.0, math.sqrt(num_vectors / _EF_SEARCH_FOR)))

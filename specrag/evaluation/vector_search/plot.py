@@ -44,6 +44,40 @@ def cost_against_size(report: Mapping[str, Any]) -> Any:
     return figure
 
 
+def recall_against_time(report: Mapping[str, Any]) -> Any:
+    """Draws what more effort brings in the largest index of each kind; None without figures.
+
+    Args:
+        report: Of ``run_vector_benchmark``.
+    """
+    rows = [row for row in report["results"] if row["read"]["efforts"]]
+    if not rows:
+        return None
+    largest = max(row["num_vectors"] for row in rows)
+    figure = new_figure(f"What effort brings ({largest:,} vectors, one thread)", _HEIGHT / 2)
+    axes = figure.subplots()
+    dress(axes, "time of the processor a query, P50 (ms)", "recall@k")
+    for number, row in enumerate(row for row in rows if row["num_vectors"] == largest):
+        efforts = row["read"]["efforts"]
+        times = [max(effort["cpu_ms"]["p50"], 1e-3) for effort in efforts]
+        recalls = [effort["recall"] for effort in efforts]
+        label = f"{named(row['name'])}: {efforts[0]['setting']}"
+        axes.plot(times, recalls, label=label, markersize=5, **style(number))
+        for effort, time, recall in zip(efforts, times, recalls, strict=True):
+            axes.annotate(
+                f"{effort['value']}",
+                (time, recall),
+                fontsize=7,
+                xytext=(3, -9),
+                textcoords="offset points",
+            )
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter("")
+    axes.set_ylim(0, 1.05)
+    legend_below(axes)
+    return figure
+
+
 def _lines(axes: Any, rows: list[Mapping[str, Any]], value: Value) -> None:
     names = list(dict.fromkeys(row["name"] for row in rows))
     for number, name in enumerate(names):

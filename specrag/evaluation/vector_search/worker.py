@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from specrag.retrieval.vector_rows import Selection
 
 _KIB_PER_MIB = 1024
 _UPDATES = 20  # vectors added, and deleted, one at a time
+_EFFORTS = {"nprobe": (1, 4, 16, 64, 256), "ef_search": (32, 64, 128, 256, 512, 1024)}
 
 
 def build(task: dict[str, Any]) -> dict[str, Any]:
@@ -65,9 +67,9 @@ def serve(task: dict[str, Any]) -> dict[str, Any]:
     faiss.omp_set_num_threads(1)
     single, worked, found = _ask(index, queries, k)
     after = _memory()
+    efforts = [] if mapped else _efforts(index, settings, queries, truth, k)
     faiss.omp_set_num_threads(threads)
     several, _, _ = _ask(index, queries, k)
-    hits = [len({*row} & {*true}) for row, true in zip(found, truth.tolist(), strict=True)]
     return {
         "mapped": mapped,
         "load_ms": load_ms,
@@ -78,7 +80,8 @@ def serve(task: dict[str, Any]) -> dict[str, Any]:
         "one_thread_ms": _percentiles(single),
         "one_thread_cpu_ms": _percentiles(worked),
         "all_threads_ms": _percentiles(several),
-        "recall": float(np.mean(hits)) / k,
+        "recall": _recall(found, truth, k),
+        "efforts": efforts,
         "add_ms": _percentiles(_added(queries)),
         **_deleted(index, queries, found, k),
     }
@@ -97,6 +100,29 @@ def _ask(
         times.append(time.perf_counter() - start)
         found.append(hits.ids[0].tolist())
     return times, worked, found
+
+
+def _efforts(
+    index: VectorIndex,
+    settings: VectorSettings,
+    queries: npt.NDArray[np.float32],
+    truth: npt.NDArray[np.int64],
+    k: int,
+) -> list[dict[str, Any]]:
+    """Returns what each step of effort costs and finds; nothing where every search is exact."""
+    name = index.effort
+    rows: list[dict[str, Any]] = []
+    for value in _EFFORTS.get(name or "", ()):
+        other = index.searched_with(replace(settings, **{str(name): value}))
+        _, worked, found = _ask(other, queries, k)
+        cost, recall = _percentiles(worked), _recall(found, truth, k)
+        rows.append({"setting": name, "value": value, "cpu_ms": cost, "recall": recall})
+    return rows
+
+
+def _recall(found: list[list[int]], truth: npt.NDArray[np.int64], k: int) -> float:
+    hits = [len({*row} & {*true}) for row, true in zip(found, truth.tolist(), strict=True)]
+    return float(np.mean(hits)) / k
 
 
 def _added(vectors: npt.NDArray[np.float32]) -> list[float]:

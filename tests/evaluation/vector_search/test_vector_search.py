@@ -9,7 +9,7 @@ import pytest
 from specrag.errors import ConfigError, SpecragError
 from specrag.evaluation.plots.canvas import as_svg
 from specrag.evaluation.vector_search import run, worker
-from specrag.evaluation.vector_search.plot import cost_against_size
+from specrag.evaluation.vector_search.plot import cost_against_size, recall_against_time
 from specrag.evaluation.vector_search.points import (
     points,
     queries,
@@ -167,3 +167,18 @@ def test_a_process_that_fails_is_told_with_its_last_words() -> None:
 def test_settings_that_measure_nothing_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         VectorBenchmarkSettings(**change)  # type: ignore[arg-type]
+
+
+def test_effort_is_measured_where_there_is_a_choice(tmp_path: Path) -> None:
+    settings = VectorBenchmarkSettings(
+        sizes=(1500,), factories=("flat", "HNSW8"), dimension=8, k=3, num_queries=5
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_call", lambda step, task: getattr(worker, step)(task))
+        found = run_vector_benchmark(settings, workspace=tmp_path)
+    flat, graph = found["results"]
+    assert flat["read"]["efforts"] == graph["mapped"]["efforts"] == []
+    assert [row["setting"] for row in graph["read"]["efforts"]] == ["ef_search"] * 6
+    assert graph["read"]["efforts"][-1]["recall"] == 1
+    assert "HNSW8: ef_search" in as_svg(recall_against_time(found))
+    assert recall_against_time({"results": [flat]}) is None
