@@ -113,7 +113,8 @@ def _efforts(
     name = index.effort
     rows: list[dict[str, Any]] = []
     for value in _EFFORTS.get(name or "", ()):
-        other = index.searched_with(replace(settings, **{str(name): value}))
+        changed: dict[str, Any] = {str(name): value}
+        other = index.searched_with(replace(settings, **changed))
         _, worked, found = _ask(other, queries, k)
         cost, recall = _percentiles(worked), _recall(found, truth, k)
         rows.append({"setting": name, "value": value, "cpu_ms": cost, "recall": recall})
