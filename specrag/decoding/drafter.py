@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.sampling import TokenSampler
@@ -52,12 +54,25 @@ class DraftSession(ABC):
         """
 
     @abstractmethod
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         """Takes note of tokens that the target committed; called once a round and row.
+
+        The first call of a row follows its prefill. Its features are those of all positions of
+        the prompt: the state at position j was computed before token j + 1 was known, and the
+        last state said ``token_ids[0]``. From then on state i is that of the position whose next
+        token is ``token_ids[i]``; the last token has none yet, it is the root of the next draft.
 
         Args:
             row: Index of the row.
             token_ids: The accepted tokens of the round and the one that the target added.
+            features: Layer to its states ``[positions, hidden]``, for the layers in
+                ``Drafter.feature_layers``, and perhaps others; not to be written to. None where
+                no layer was asked for.
         """
 
     def propose_after(
@@ -121,12 +136,18 @@ class SilentSession(DraftSession):
         """
         return [DraftTree() for _ in rows]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         """Needs to know nothing.
 
         Args:
             row: Index of the row.
             token_ids: Committed tokens.
+            features: Are not needed.
         """
 
     def join(self, context: DraftContext) -> int:
@@ -147,7 +168,8 @@ class Drafter(ABC):
 
     Attributes:
         name: The registry name, used in statistics.
-        feature_layers: Target layers whose hidden states it needs; most need none.
+        feature_layers: Target layers whose hidden states it needs, see ``TargetModel``; most need
+            none. Known once it is bound, and read when a session begins.
         device: Type of the device that it computes on, such as ``cpu`` or ``cuda``.
         models: The models that it runs once for each level of a draft, known once it is bound;
             none for drafters that only look something up.

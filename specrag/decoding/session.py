@@ -12,6 +12,7 @@ from specrag.decoding.ahead import AheadDrafting
 from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig
 from specrag.decoding.detokenizer import Detokenizer
 from specrag.decoding.drafter import DraftContext, Drafter, SilentSession
+from specrag.decoding.features import FeatureLog
 from specrag.decoding.policies import choose_policy
 from specrag.decoding.prefill import prefill
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
@@ -22,8 +23,8 @@ from specrag.decoding.trace import VerificationTrace
 from specrag.decoding.tree import DraftTree, likeliest_chain, pack
 from specrag.decoding.verify import Verification
 from specrag.errors import InputError
-from specrag.models.prefix_cache import PrefixCache
-from specrag.models.target import TargetModel
+from specrag.models.prefix_cache import PrefixCache, States
+from specrag.models.target import ModelOutput, TargetModel
 from specrag.models.tokenizer import Tokenizer
 
 _STRICT_NODES = 8
@@ -51,7 +52,7 @@ class DecodingSession:
         requests: The first rows.
         config: How much to speculate.
         costs: What a pass costs; None lets every draft through.
-        prefix_cache: Keys and values of earlier requests, to take over and to add to.
+        prefix_cache: What was computed of earlier requests, to take over and to add to.
 
     Raises:
         InputError: There is no prompt, or one is empty or leaves no room in the context.
@@ -86,6 +87,8 @@ class DecodingSession:
         # A drafter is not even bound to a target that only decodes plainly.
         plain = target.no_speculation
         self._drafts = SilentSession(len(contexts)) if plain else drafter.open(contexts)
+        layers = () if plain else drafter.feature_layers
+        self._features = FeatureLog(layers, keeps_all=self._prefix_cache is not None)
         self._ahead = AheadDrafting(self._drafts) if self._is_optimistic() else None
         self.timings = DecodingTimings()
 
@@ -160,7 +163,7 @@ class DecodingSession:
         if self._ahead is not None:
             self._ahead.close()
         for slot, index in enumerate(self._live):
-            self._keep_prefix(slot, self.rows[index])
+            self._keep_prefix(slot, index)
         self._drafts.close()
         self._live = []
         self._waiting = []
@@ -240,6 +243,7 @@ class DecodingSession:
             self._capacity(indices),
             self._prefix_cache,
             _STRICT_SLOTS if self._config.strict else 1,
+            self._features.layers,
         )
         last = [logits[-1:] for logits in ready.logits]
         outcomes = [
@@ -255,6 +259,7 @@ class DecodingSession:
         updates = {}
         for slot, (index, row) in enumerate(zip(indices, rows, strict=True)):
             updates[index] = row.take(DraftTree(), last[slot], outcomes[slot])
+            self._features.add(index, ready.features[slot])
             row.stats.num_tokens += 1
             row.stats.num_cached_tokens = ready.num_cached[slot]
             row.trace_prompt(ready.logits[slot])
@@ -299,7 +304,8 @@ class DecodingSession:
         width = _strict_width(self._config) if strict else 0
         if self._ahead is not None:
             self._ahead.start(self._live, budgets, trees)
-        output = self._target.forward(pack(roots, trees, width=width), self.cache)
+        tree_pass = pack(roots, trees, width=width)
+        output = self._target.forward(tree_pass, self.cache, self._features.layers)
         argmax = output.logits.argmax(-1).tolist()
         rows = [self.rows[index] for index in self._live]
         # All rows are verified before any of them changes: a processor of the user may raise, and
@@ -310,7 +316,7 @@ class DecodingSession:
         ]
         if self._ahead is not None:
             self._ahead.wait()
-        updates = self._commit(proposals, trees, output.logits, outcomes)
+        updates = self._commit(proposals, trees, output, outcomes)
         self._drop_finished()
         self._tell_drafter(updates)
         return updates
@@ -319,7 +325,7 @@ class DecodingSession:
         self,
         proposals: Sequence[DraftTree],
         trees: Sequence[DraftTree],
-        logits: torch.Tensor,
+        output: ModelOutput,
         outcomes: Sequence[Verification],
     ) -> dict[int, RowUpdate]:
         updates: dict[int, RowUpdate] = {}
@@ -327,8 +333,9 @@ class DecodingSession:
             zip(self._live, trees, outcomes, strict=True)
         ):
             row = self.rows[index]
-            update = updates[index] = row.take(tree, logits[slot], outcome)
+            update = updates[index] = row.take(tree, output.logits[slot], outcome)
             num_emitted = len(update.token_ids)
+            self._features.add_path(index, output.features, slot, outcome.path, num_emitted)
             row.stats.record(tree, outcome.path[:num_emitted], num_emitted, self._drafter.name)
             row.stats.num_unsent_tokens += len(proposals[slot]) - len(tree)
             self._policy.record(index, proposals[slot], tree, update.token_ids, row.stats)
@@ -340,7 +347,8 @@ class DecodingSession:
         """Comes last, and tells each row its own even when another one raises."""
         with contextlib.ExitStack() as told:
             for index, update in reversed(list(updates.items())):
-                told.callback(self._drafts.observe, index, update.token_ids)
+                features = self._features.newest(index)
+                told.callback(self._drafts.observe, index, update.token_ids, features)
 
     def _look_back(self, updates: Mapping[int, RowUpdate]) -> None:
         """Settles the drafts made in advance; the drafter is free again then."""
@@ -366,16 +374,17 @@ class DecodingSession:
         if len(running) == len(self._live):
             return
         for slot in set(range(len(self._live))) - set(running):
-            self._keep_prefix(slot, self.rows[self._live[slot]])
+            self._keep_prefix(slot, self._live[slot])
         self.cache.select_rows(running)
         self._live = [self._live[i] for i in running]
 
-    def _keep_prefix(self, slot: int, row: Row) -> None:
+    def _keep_prefix(self, slot: int, index: int) -> None:
         if self._prefix_cache is None or self._target.no_speculation:
             return
-        length = self.cache.lengths[slot]
+        row, length = self.rows[index], self.cache.lengths[slot]
         tokens = [*row.request.prompt_ids, *row.token_ids][:length]
-        self._prefix_cache.add(tokens, self.cache.export_row(slot, length))
+        keys_values = self.cache.export_row(slot, length)
+        self._prefix_cache.add(tokens, States(keys_values, self._features.take_all(index)))
 
 
 def _strict_width(config: SpeculationConfig) -> int:

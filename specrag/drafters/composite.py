@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import torch
 
 from specrag.decoding.acceptance import stated_conditionals
 from specrag.decoding.budget import DraftBudget, PassCosts
@@ -126,15 +128,21 @@ class CompositeSession(DraftSession):
         ]
         return self._merged(rows, budget, list(zip(*proposed, strict=True)))
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         """Passes committed tokens to every member, and compares them with its last proposal.
 
         Args:
             row: Index of the row.
             token_ids: The tokens in order.
+            features: The target's states, see ``DraftSession``.
         """
         self._trust[row].learn(self._proposed.pop(row, ()), token_ids)
-        self._members.observe(row, token_ids)
+        self._members.observe(row, token_ids, features)
 
     def join(self, context: DraftContext) -> int:
         """Adds a row to the session of every member.

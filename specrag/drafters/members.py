@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+
+import torch
 
 from specrag.decoding.budget import PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
@@ -101,15 +103,21 @@ class MemberSessions:
         """
         return [self._rows[row][member] for row in rows]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         """Passes committed tokens to each member.
 
         Args:
             row: A row of the batch.
             token_ids: The tokens in order.
+            features: The target's states, of the layers that any of them needs.
         """
         for session, known_as in zip(self._sessions, self._rows[row], strict=True):
-            session.observe(known_as, token_ids)
+            session.observe(known_as, token_ids, features)
 
     def join(self, context: DraftContext) -> int:
         """Adds a row to the session of each member.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
+
+import torch
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext, DraftSession
@@ -68,12 +70,18 @@ class RowwiseSession(DraftSession):
         asked = zip(rows, budget, ahead, strict=True)
         return [self._rows[row].propose_after(most, assumed) for row, most, assumed in asked]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         """Takes note of committed tokens.
 
         Args:
             row: Index of the row.
             token_ids: The tokens in order.
+            features: Are not needed.
         """
         append = self._rows[row].append
         for token in token_ids:

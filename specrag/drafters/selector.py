@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
+
 from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.decoding.goodput import worthwhile
@@ -208,18 +210,24 @@ class SelectorSession(DraftSession):
 
         return self._collected(self._choices(rows), ask)
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         """Passes committed tokens to every drafter, and judges the last proposal by them.
 
         Args:
             row: Index of the row.
             token_ids: The tokens in order.
+            features: The target's states, see ``DraftSession``.
         """
         if row in self._proposed and token_ids:
             choice, tree = self._proposed.pop(row)
             self._drafter.learn(choice.domain, choice.arm, tree, token_ids)
         self._trackers[row].observe(token_ids)
-        self._members.observe(row, token_ids)
+        self._members.observe(row, token_ids, features)
 
     def join(self, context: DraftContext) -> int:
         """Adds a row to the session of every drafter.

@@ -72,15 +72,15 @@ class HuggingFaceTarget(TransformersTarget):
             prompts: Token ids of each row.
             cache: The prompts are appended to it.
             num_logits: Last positions of each row to return logits for.
-            feature_layers: Layers to return the hidden states of, at the same positions.
+            feature_layers: Layers to return the hidden states of, at all positions.
 
         Returns:
-            Logits ``[batch, num_logits, vocab]`` and features ``[batch, num_logits, hidden]``.
+            Logits ``[batch, num_logits, vocab]`` and features ``[batch, longest, hidden]``.
         """
         ends = torch.tensor([len(prompt) for prompt in prompts]).unsqueeze(1)
         wanted = (ends - num_logits + torch.arange(num_logits)).clamp(min=0)
         logits: torch.Tensor | None = None
-        features: dict[int, torch.Tensor] = {}
+        features: dict[int, list[torch.Tensor]] = {}
         for start in range(0, int(ends.max()), PREFILL_CHUNK):
             pieces = [list(prompt[start : start + PREFILL_CHUNK]) for prompt in prompts]
             width = max(len(piece) for piece in pieces)
@@ -91,10 +91,9 @@ class HuggingFaceTarget(TransformersTarget):
             cache.commit([range(len(piece)) for piece in pieces])
             logits = _placed(logits, output.logits[rows, picked], rows, slots, wanted.shape)
             for layer, states in output.features.items():
-                found = states[rows, places]
-                features[layer] = _placed(features.get(layer), found, rows, slots, wanted.shape)
+                features.setdefault(layer, []).append(states)
         assert logits is not None, "prefill got rows without tokens"
-        return ModelOutput(logits, features)
+        return ModelOutput(logits, {layer: torch.cat(f, dim=1) for layer, f in features.items()})
 
     @torch.inference_mode()
     def forward(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from specrag.models.kv_cache import KVCache
 from specrag.models.target import ModelOutput, TreePass
@@ -204,10 +206,10 @@ class StatefulTarget(TransformersTarget):
             prompts: Token ids of each row.
             cache: The prompts are appended to it.
             num_logits: Last positions of each row to return logits for.
-            feature_layers: Layers to return the hidden states of, at the same positions.
+            feature_layers: Layers to return the hidden states of, at all positions.
 
         Returns:
-            Logits ``[batch, num_logits, vocab]`` and features ``[batch, num_logits, hidden]``.
+            Logits ``[batch, num_logits, vocab]`` and features ``[batch, longest, hidden]``.
         """
         output = self._run(prompts, cache, num_logits, feature_layers)
         cache.commit([range(len(prompt)) for prompt in prompts])
@@ -248,30 +250,38 @@ class StatefulTarget(TransformersTarget):
             raise ValueError(f"{self.name} needs a cache of its own, not a {type(cache).__name__}")
         cache.stage(token_ids)
         outputs = [
-            self._advance(row, min(count, len(tokens)), feature_layers)
+            self._advance(row, len(tokens), min(count, len(tokens)), feature_layers)
             for row, tokens in zip(cache.rows, token_ids, strict=True)
         ]
         logits = torch.stack([_padded(output.logits, count) for output in outputs])
         features = {
-            layer: torch.stack([_padded(output.features[layer], count) for output in outputs])
+            layer: pad_sequence([output.features[layer] for output in outputs], batch_first=True)
             for layer in feature_layers
         }
         return ModelOutput(logits, features)
 
-    def _advance(self, row: _RowState, count: int, feature_layers: Sequence[int]) -> ModelOutput:
-        """Feeds a row's new tokens; returns the outputs ``[count, width]`` of its last ones."""
+    def _advance(
+        self, row: _RowState, num_new: int, count: int, feature_layers: Sequence[int]
+    ) -> ModelOutput:
+        """Feeds a row's new tokens.
+
+        Returns:
+            The logits ``[count, vocab]`` of the last ones, and the features of all of them.
+        """
         start = row.fed if self._state_keyword else 0
         pieces = [[token] for token in row.token_ids[start:]] if start else [row.token_ids]
-        outputs = [
-            self._feed(row, piece, start + place, count, feature_layers)
-            for place, piece in enumerate(pieces)
-        ][-count:]
+        logits: deque[torch.Tensor] = deque(maxlen=count)
+        features: dict[int, list[torch.Tensor]] = {layer: [] for layer in feature_layers}
+        for place, piece in enumerate(pieces):
+            output = self._feed(row, piece, start + place, count, feature_layers)
+            logits.append(output.logits)
+            for layer, states in output.features.items():
+                features[layer].append(states)
         row.fed = len(row.token_ids)
-        features = {
-            layer: torch.cat([output.features[layer] for output in outputs])[-count:]
-            for layer in feature_layers
-        }
-        return ModelOutput(torch.cat([output.logits for output in outputs])[-count:], features)
+        return ModelOutput(
+            torch.cat(tuple(logits))[-count:],
+            {layer: torch.cat(states)[-num_new:] for layer, states in features.items()},
+        )
 
     def _feed(
         self,

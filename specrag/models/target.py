@@ -10,6 +10,9 @@ import torch
 
 from specrag.models.kv_cache import KVCache
 
+FINAL_NORM = -1
+"""In place of a layer's index: the states behind the final norm, which the LM head reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class TreePass:
@@ -41,8 +44,8 @@ class ModelOutput:
 
     Attributes:
         logits: ``[batch, nodes, vocab]`` in the model's dtype, unprocessed.
-        features: Layer index to the hidden states that left it, ``[batch, nodes, hidden]``;
-            filled for the layers that were asked for.
+        features: Layer index, or ``FINAL_NORM``, to the hidden states that left it, ``[batch,
+            nodes, hidden]`` in the model's dtype; filled for the layers that were asked for.
     """
 
     logits: torch.Tensor
@@ -105,12 +108,17 @@ class TargetModel(ABC):
             prompts: Token ids of each row, at least one each; rows may differ in length.
             cache: Holds each row's earlier tokens; the prompts are appended.
             num_logits: How many of each row's last positions to return logits for.
-            feature_layers: Layers to return the hidden states of.
+            feature_layers: Decoder layers from 0 up, or ``FINAL_NORM``, to return the hidden
+                states of.
 
         Returns:
             Logits ``[batch, num_logits, vocab]``, the last position last. A row shorter than
             ``num_logits`` repeats its first position at the front. Features, when asked for,
-            cover the same positions.
+            cover every position of the prompts, ``[batch, longest, hidden]``: a row's own come
+            first, and what lies behind them means nothing.
+
+        Raises:
+            ConfigError: The model has no such layer.
         """
 
     @abstractmethod
@@ -122,12 +130,13 @@ class TargetModel(ABC):
         Args:
             tree_pass: The nodes, or one more level of them, see ``TreePass``.
             cache: Holds each row's committed tokens; the caller commits the accepted path.
-            feature_layers: Layers to return the hidden states of.
+            feature_layers: Decoder layers, or ``FINAL_NORM``, to return the hidden states of.
 
         Returns:
             Logits ``[batch, nodes, vocab]`` of the new nodes and the features asked for.
 
         Raises:
+            ConfigError: The model has no such layer.
             ValueError: The pass keeps only some of the pending nodes, or has more than one node
                 a row where ``no_speculation`` says so.
         """

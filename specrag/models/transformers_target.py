@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from specrag.errors import ModelError
-from specrag.models.target import TargetModel
+from specrag.errors import ConfigError, ModelError
+from specrag.models.target import FINAL_NORM, TargetModel
 
 
 class TransformersTarget(TargetModel):
@@ -52,6 +52,27 @@ class TransformersTarget(TargetModel):
         return dtype
 
     @property
+    def decoder_layers(self) -> Any:
+        """The modules of the decoder's layers, from the lowest up."""
+        return self.layers_of(self.model)
+
+    @staticmethod
+    def layers_of(model: Any) -> Any:
+        """Returns the decoder layers of any causal LM.
+
+        Args:
+            model: Of transformers.
+        """
+        return _decoder_layers(model)
+
+    @property
+    def final_norm(self) -> Any:
+        """The module behind the last layer; None where the decoder has none of a known name."""
+        decoder = self.model.get_decoder()
+        names = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+        return next((found for name in names if (found := getattr(decoder, name, None))), None)
+
+    @property
     def fingerprint(self) -> str:
         """A digest of sampled weights; neither name nor dtype counts."""
         if self._fingerprint is None:
@@ -68,15 +89,29 @@ class TransformersTarget(TargetModel):
     def _captured_features(self, layers: Sequence[int]) -> Iterator[dict[int, torch.Tensor]]:
         """Collects the output of the named layers during one pass."""
         captured: dict[int, torch.Tensor] = {}
-        modules = _decoder_layers(self.model) if layers else []
+        sources = {layer: self._source_of(layer) for layer in layers}
         handles = [
-            modules[index].register_forward_hook(_keep(captured, index)) for index in set(layers)
+            source.register_forward_hook(_keep(captured, layer))
+            for layer, source in sources.items()
         ]
         try:
             yield captured
         finally:
             for handle in handles:
                 handle.remove()
+
+    def _source_of(self, layer: int) -> Any:
+        """The module whose output is called by that number."""
+        if layer == FINAL_NORM:
+            return self.model.get_decoder()
+        layers = _decoder_layers(self.model)
+        if not 0 <= layer < len(layers):
+            raise ConfigError(
+                f"{self.name} has no decoder layer {layer}: it has 0 to {len(layers) - 1}, and "
+                f"{FINAL_NORM} stands for the states behind its final norm",
+                hint="a draft head that reads other layers was made for another model",
+            )
+        return layers[layer]
 
 
 def forward_parameters(model: Any) -> frozenset[str]:
@@ -122,6 +157,7 @@ def _decoder_layers(model: Any) -> Any:
 
 def _keep(captured: dict[int, torch.Tensor], index: int) -> Callable[..., None]:
     def hook(_module: Any, _inputs: Any, output: Any) -> None:
-        captured[index] = output[0] if isinstance(output, tuple | list) else output
+        # A whole decoder returns a record whose first field are its last hidden states.
+        captured[index] = output if isinstance(output, torch.Tensor) else output[0]
 
     return hook

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from specrag.decoding.tree import ROOT, DraftTree, pack
+from specrag.errors import ConfigError
 from specrag.models import huggingface
 from specrag.models.kv_cache import KVCache
-from specrag.models.target import TargetModel, TreePass
+from specrag.models.target import FINAL_NORM, TargetModel, TreePass
 from specrag.models.transformers_target import TransformersTarget
 from tests.architectures import EVERY, PLAIN, SPECULATING, VOCAB, target_of
 from tests.levels import passes_of
@@ -61,6 +62,16 @@ def prefilled(target: TargetModel, prompts: Sequence[Sequence[int]], capacity: i
     cache = target.new_cache(len(prompts), capacity)
     target.prefill(prompts, cache)
     return cache
+
+
+@torch.inference_mode()
+def hidden_states(target: TransformersTarget, token_ids: Sequence[int]) -> dict[int, torch.Tensor]:
+    """What transformers itself says of the first layer and of the final norm."""
+    listed = target.model(
+        input_ids=torch.tensor([token_ids]), use_cache=False, output_hidden_states=True
+    ).hidden_states
+    first = 0 if target.name == "mamba" else 1  # most list the embeddings first
+    return {0: listed[first][0], FINAL_NORM: listed[-1][0]}
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -285,21 +296,49 @@ def test_the_features_of_a_layer_are_the_hidden_states_that_left_it(name: str) -
     target, rng = target_of(name), random.Random(name)
     prompt, root = words(rng, 6), 5
     cache = target.new_cache(1)
-    prefill = target.prefill([prompt], cache, num_logits=3, feature_layers=(0,))
-    first = target.forward(pack([root], [DraftTree()]), cache, (0,))
+    prefill = target.prefill([prompt], cache, num_logits=3, feature_layers=(0, FINAL_NORM))
+    first = target.forward(pack([root], [DraftTree()]), cache, (0, FINAL_NORM))
     cache.commit([[0]])
-    second = target.forward(pack([6], [DraftTree()]), cache, (0,))
+    second = target.forward(pack([6], [DraftTree()]), cache, (0, FINAL_NORM))
     bare = target.forward(pack([6], [DraftTree()]), cache)
-    with torch.inference_mode():
-        hidden = target.model(
-            input_ids=torch.tensor([[*prompt, root, 6]]), output_hidden_states=True
-        ).hidden_states[0 if name == "mamba" else 1]  # most list the embeddings first
+    hidden = hidden_states(target, [*prompt, root, 6])
 
-    assert set(prefill.features) == set(first.features) == {0}
-    assert_close(prefill.features[0], hidden[:, 3:6])
-    assert_close(first.features[0], hidden[:, 6:7])
-    assert_close(second.features[0], hidden[:, 7:])
+    assert set(prefill.features) == set(first.features) == {0, FINAL_NORM}
+    for layer in (0, FINAL_NORM):
+        assert_close(prefill.features[layer][0], hidden[layer][:6])
+        assert_close(first.features[layer][0], hidden[layer][6:7])
+        assert_close(second.features[layer][0], hidden[layer][7:])
     assert bare.features == {}
+
+
+@every_target
+def test_features_of_a_prefill_are_those_of_every_position(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface, "PREFILL_CHUNK", 4)
+    target, rng = target_of(name), random.Random(name)
+    first, second = [words(rng, 3), words(rng, 7)], [words(rng, 9), words(rng, 2)]
+    cache = prefilled(target, first)
+    features = target.prefill(second, cache, feature_layers=(FINAL_NORM, 0)).features
+
+    for row, (before, new) in enumerate(zip(first, second, strict=True)):
+        hidden = hidden_states(target, [*before, *new])
+        for layer, states in features.items():
+            assert states.shape[:2] == (2, 9)
+            assert_close(states[row, : len(new)], hidden[layer][len(before) :])
+
+
+@every_target
+@pytest.mark.parametrize("layer", [-2, 99])
+def test_a_layer_that_is_not_there_is_refused_before_anything_runs(name: str, layer: int) -> None:
+    target = target_of(name)
+    cache, modules = target.new_cache(1), list(target.model.modules())
+    before = [len(module._forward_hooks) for module in modules]  # transformers leaves its own
+    with pytest.raises(ConfigError, match=rf"no decoder layer {layer}: it has 0 to [12], and -1"):
+        target.prefill([[5, 6]], cache, feature_layers=(0, layer))
+
+    assert cache.lengths == (0,)
+    assert [len(module._forward_hooks) for module in modules] == before
 
 
 @every_target

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
+
+import torch
 
 from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession, SilentSession
@@ -39,12 +41,13 @@ Guess = Callable[[tuple[int, ...], tuple[int, ...], DraftBudget], DraftTree]
 
 
 class ScriptedSession(DraftSession):
-    """Keeps the output of each row, and counts how often it was closed."""
+    """Keeps what each row was told, and counts how often it was closed."""
 
     def __init__(self, guess: Guess, contexts: Sequence[DraftContext]) -> None:
         self._guess = guess
         self._prompts = [context.prompt_ids for context in contexts]
         self.outputs: list[list[int]] = [[] for _ in contexts]
+        self.features: list[list[Mapping[int, torch.Tensor] | None]] = [[] for _ in contexts]
         self.num_closed = 0
 
     def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
@@ -61,12 +64,19 @@ class ScriptedSession(DraftSession):
             for row, most, assumed in zip(rows, budget, ahead, strict=True)
         ]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         self.outputs[row].extend(token_ids)
+        self.features[row].append(features)
 
     def join(self, context: DraftContext) -> int:
         self._prompts.append(context.prompt_ids)
         self.outputs.append([])
+        self.features.append([])
         return len(self.outputs) - 1
 
     def close(self) -> None:
@@ -78,8 +88,9 @@ class ScriptedDrafter(Drafter):
 
     name = "scripted"
 
-    def __init__(self, guess: Guess) -> None:
+    def __init__(self, guess: Guess, feature_layers: tuple[int, ...] = ()) -> None:
         self._guess = guess
+        self.feature_layers = feature_layers
         self.sessions: list[ScriptedSession] = []
 
     def open(self, contexts: Sequence[DraftContext]) -> ScriptedSession:

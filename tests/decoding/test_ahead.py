@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,9 +65,14 @@ class GuardedSession(ScriptedSession):
         finally:
             self.busy = False
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         assert not self.busy
-        super().observe(row, token_ids)
+        super().observe(row, token_ids, features)
 
     def close(self) -> None:
         assert not self.busy

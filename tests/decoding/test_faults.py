@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,10 +68,15 @@ class FailingSession(ScriptedSession):
             self.fuse()
         return super().propose_after(rows, budget, ahead)
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         if self.place == "observe":
             self.fuse()
-        super().observe(row, token_ids)
+        super().observe(row, token_ids, features)
 
 
 class FailingDrafter(ScriptedDrafter):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -120,7 +120,12 @@ class ScribeSession(DraftSession):
             trees.append(tree.truncated(most.num_speculative_tokens, most.max_depth))
         return trees
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         self._rows[row][1].extend(token_ids)
 
     def join(self, context: DraftContext) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.decoding.tree import DraftTree
@@ -60,6 +62,7 @@ class ScriptedSession(DraftSession):
     def __init__(self, drafter: Scripted, num_rows: int) -> None:
         self._drafter = drafter
         self.observed: list[list[int]] = [[] for _ in range(num_rows)]
+        self.features: list[Mapping[int, torch.Tensor] | None] = []
         self.asked: list[list[int]] = []
         self.closed = 0
 
@@ -76,8 +79,14 @@ class ScriptedSession(DraftSession):
         asked = zip(rows, budget, ahead, strict=True)
         return [self._tree(row, most, tokens) for row, most, tokens in asked]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         self.observed[row].extend(token_ids)
+        self.features.append(features)
 
     def join(self, context: DraftContext) -> int:
         if not self._drafter.grows:

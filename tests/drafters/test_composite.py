@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import torch
 
 from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
@@ -121,12 +122,17 @@ def test_looking_ahead_asks_every_member() -> None:
     assert proposal(session) == TERSE
 
 
-def test_committed_tokens_reach_every_member() -> None:
+def test_committed_tokens_and_their_features_reach_every_member() -> None:
     members = Scripted("a"), Scripted("b")
     session = CompositeDrafter(members).open([CONTEXT, CONTEXT])
-    session.observe(1, [3, 4])
+    states = {1: torch.ones(2, 3)}
+    session.observe(1, [3, 4], states)
+    session.observe(0, [5])
 
-    assert [member.sessions[0].observed for member in members] == [[[], [3, 4]]] * 2
+    assert [member.sessions[0].observed for member in members] == [[[5], [3, 4]]] * 2
+    for member in members:
+        assert member.sessions[0].features[0] is states
+        assert member.sessions[0].features[1] is None
 
 
 def test_a_row_that_one_member_refuses_leaves_the_others_in_step() -> None:

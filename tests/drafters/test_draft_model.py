@@ -38,6 +38,7 @@ from tests.drafters.kit import (
     prompt,
     target,
 )
+from tests.drafters.scripted import Scripted
 
 ANY = DraftOptions(min_confidence=0.0)
 STATIC = DraftOptions(TreeShape.from_paths([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]), 0.0)
@@ -450,6 +451,15 @@ def test_a_drafter_knows_its_model_once_it_is_bound() -> None:
     assert made.models == (near_model(),)
     assert made.device == "cpu"
     assert made.open([]).propose([], []) == []
+
+
+def test_features_reach_the_drafter_of_the_draft_model() -> None:
+    inner, states = Scripted("inner"), {1: torch.ones(2, 3)}
+    made = DraftModelDrafter(target(), TOKENIZER, drafter=inner)
+    made.bind(target(), TOKENIZER)
+    made.open([context(prompt(1))]).observe(0, [5, 6], states)
+
+    assert inner.sessions[0].features[0] is states
 
 
 def test_binding_and_joining_reach_the_drafter_of_the_draft_model() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
+import torch
 
 from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.drafter import DraftContext
@@ -74,7 +75,8 @@ def test_only_the_chosen_drafter_proposes_and_all_observe() -> None:
     drafters = arms()
     session = bound(SelectorDrafter(drafters)).open([CODE_PROMPT, TEXT_PROMPT])
     session.propose([0, 1], [WIDE] * 2)
-    session.observe(1, EMITTED)
+    states = {1: torch.ones(len(EMITTED), 3)}
+    session.observe(1, EMITTED, states)
     sessions = {name: drafter.sessions[0] for name, drafter in drafters.items()}
 
     assert {name: each.asked for name, each in sessions.items()} == {
@@ -83,6 +85,7 @@ def test_only_the_chosen_drafter_proposes_and_all_observe() -> None:
         TEXT: [[1]],
     }
     assert all(each.observed == [[], EMITTED] for each in sessions.values())
+    assert all(each.features[0] is states for each in sessions.values())
 
 
 def test_rows_of_one_drafter_are_asked_together_each_with_its_budget() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +52,12 @@ class _Session(DraftSession):
     def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
         return [DraftTree.chain(self._script[self._place : self._place + WIDTH])]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         self._place += len(token_ids)
 
 

@@ -107,7 +107,7 @@ def test_tokens_are_decoded_as_generate_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mamba", "bloom", "openai-gpt"])
-def test_logits_and_features_cover_the_last_positions_however_they_were_fed(name: str) -> None:
+def test_logits_of_the_last_positions_and_features_of_all_however_they_were_fed(name: str) -> None:
     target = target_of(name)
     cache = target.new_cache(2)
     target.prefill([[5, 6, 7], [8]], cache)
@@ -118,7 +118,7 @@ def test_logits_and_features_cover_the_last_positions_however_they_were_fed(name
 
     assert_close(output.logits[0], plain[-2:])
     assert_close(output.logits[1], short[[-1, -1]])  # one new position only, so it repeats
-    assert {k: v.shape[:2] for k, v in output.features.items()} == {0: (2, 2), 1: (2, 2)}
+    assert {k: v.shape[:2] for k, v in output.features.items()} == {0: (2, 3), 1: (2, 3)}
 
 
 def test_tokens_behind_a_state_are_fed_one_by_one_and_only_they(

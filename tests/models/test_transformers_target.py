@@ -10,6 +10,7 @@ import torch
 from specrag.errors import ModelError
 from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.stateful import StatefulTarget
+from specrag.models.target import FINAL_NORM
 from specrag.models.tiny import tiny_target
 from tests.architectures import new_model
 
@@ -46,17 +47,19 @@ def test_an_encoder_decoder_is_refused(make: Any) -> None:
 def test_features_come_from_every_layer_asked_for_and_the_hooks_go() -> None:
     target = tiny_target(num_layers=3)
     rows = [[5, 6, 7, 8, 9], [10, 11]]
-    output = target.prefill(rows, target.new_cache(2), num_logits=2, feature_layers=(2, 0))
-    assert not any(layer._forward_hooks for layer in target.model.model.layers)
+    wanted = (2, 0, FINAL_NORM)
+    output = target.prefill(rows, target.new_cache(2), num_logits=2, feature_layers=wanted)
+    assert not any(module._forward_hooks for module in target.model.modules())
     with torch.inference_mode():
         plain = [target.model(torch.tensor([row]), output_hidden_states=True) for row in rows]
 
-    assert set(output.features) == {0, 2}
-    for row, expected in enumerate(plain):
-        assert_close(output.features[0][row], expected.hidden_states[1][0, -2:])
+    assert set(output.features) == set(wanted)
+    for row, (tokens, expected) in enumerate(zip(rows, plain, strict=True)):
+        found = {layer: states[row, : len(tokens)] for layer, states in output.features.items()}
+        assert_close(found[0], expected.hidden_states[1][0])
         # transformers lists the last layer's states behind the final norm.
-        normed = target.model.model.norm(output.features[2][row])
-        assert_close(normed, expected.hidden_states[3][0, -2:])
+        assert_close(target.model.model.norm(found[2]), expected.hidden_states[3][0])
+        assert_close(found[FINAL_NORM], expected.hidden_states[3][0])
 
 
 def test_hooks_go_when_a_pass_fails() -> None:

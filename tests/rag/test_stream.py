@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
+import torch
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
@@ -66,7 +67,12 @@ class _WatchedSession(DraftSession):
             raise RuntimeError("the drafter broke")
         return [DraftTree() for _ in rows]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         pass
 
     def close(self) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
 from specrag.decoding.drafter import DraftContext
 from specrag.decoding.noise import Stream, draw, gumbel
 from specrag.decoding.sampling import TokenHistory
-from specrag.drafters.neural.transcript import Transcript
 
 _ERROR_SCALE = 1.0
 """How far the target's log-probabilities are taken to lie from the draft model's, in nats."""
@@ -30,6 +29,34 @@ class Choice(NamedTuple):
     probs: torch.Tensor | None = None
 
 
+class TokenText(Protocol):
+    """Where the tokens of a row are kept."""
+
+    token_ids: list[int]
+
+    def append(self, token: int) -> None:
+        """Adds a committed token.
+
+        Args:
+            token: A token of the target.
+        """
+
+
+class PlainText:
+    """The tokens of a row, for a draft that reads the target's own."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+
+    def append(self, token: int) -> None:
+        """Adds a committed token.
+
+        Args:
+            token: A token of the target.
+        """
+        self.token_ids.append(token)
+
+
 class DraftRow:
     """Chooses tokens as the row itself does: same processors, same noise at the same position.
 
@@ -44,13 +71,18 @@ class DraftRow:
         rejection: Whether the row is verified by rejection sampling.
     """
 
-    def __init__(self, context: DraftContext, transcript: Transcript) -> None:
+    def __init__(self, context: DraftContext, transcript: TokenText) -> None:
         sampler = context.sampler
         self.transcript = transcript
         self.rejection = context.rejection
         self._sampler = None if sampler is None or sampler.is_plain_argmax else sampler
         self._history = TokenHistory((), 2 * len(context.prompt_ids) + 1)
         self.observe(context.prompt_ids)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it takes the likeliest token, whatever came before."""
+        return self._sampler is None
 
     @torch.inference_mode()  # as the proposals are: the history is written to in both
     def observe(self, token_ids: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -66,7 +66,10 @@ class DraftModelSession(DraftSession):
         self._options = options
         self._inner = inner
         self.cache = FollowingCache(pair.model)
-        self._rows = [self._new_row(context) for context in contexts]
+        self._rows: list[DraftRow] = []
+        self._transcripts: list[Transcript] = []
+        for context in contexts:
+            self._add_row(context)
 
     def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
         """Proposes one chain or tree for each named row.
@@ -116,16 +119,22 @@ class DraftModelSession(DraftSession):
         drafted.update((row, task.growing.tree()) for row, task in trees.items())
         return [self._signed(drafted.get(row, DraftTree())) for row in rows]
 
-    def observe(self, row: int, token_ids: Sequence[int]) -> None:
+    def observe(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        features: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         """Takes note of committed tokens; the model reads them when next asked.
 
         Args:
             row: Index of the row.
             token_ids: The tokens in order.
+            features: The target's states, for a drafter of its own that needs them.
         """
         self._rows[row].observe(token_ids)
         if self._inner is not None:
-            self._inner.observe(row, token_ids)
+            self._inner.observe(row, token_ids, features)
 
     def join(self, context: DraftContext) -> int:
         """Adds a row to a running batch.
@@ -138,8 +147,7 @@ class DraftModelSession(DraftSession):
         """
         if self._inner is not None:
             self._inner.join(context)
-        self._rows.append(self._new_row(context))
-        return len(self._rows) - 1
+        return self._add_row(context)
 
     def close(self) -> None:
         """Releases the cache."""
@@ -147,9 +155,11 @@ class DraftModelSession(DraftSession):
         if self._inner is not None:
             self._inner.close()
 
-    def _new_row(self, context: DraftContext) -> DraftRow:
+    def _add_row(self, context: DraftContext) -> int:
         transcript = Transcript(self._pair.translator, self._pair.vocabulary)
-        return DraftRow(context, transcript)
+        self._transcripts.append(transcript)
+        self._rows.append(DraftRow(context, transcript))
+        return len(self._rows) - 1
 
     def _possible(self, budget: DraftBudget) -> DraftBudget:
         """The budget, no deeper than there is always room in the model's context."""
@@ -163,7 +173,7 @@ class DraftModelSession(DraftSession):
 
     def _text(self, row: int, ahead: Sequence[int]) -> list[int] | None:
         """The end of a row's text that the model reads, in its tokens."""
-        transcript = self._rows[row].transcript
+        transcript = self._transcripts[row]
         tokens = (transcript.after(ahead) if ahead else transcript).draft_ids()
         if tokens is None:
             return None
