@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ import torch
 
 from specrag.decoding.budget import PassCosts, SpeculationConfig
 from specrag.decoding.drafter import Drafter
-from specrag.decoding.tree import DraftTree, pack
+from specrag.decoding.level import SIZES, DraftLevel, pass_actions
 from specrag.home import home
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 
-SIZES = (1, 2, 4, 8, 16, 32)
 _ROUNDS = 5
-_CONTEXT_TOKENS = 128
 _ENOUGH_SECONDS = 3.0  # a precision without units in the processor is slow by far; once will do
 
 
@@ -48,7 +46,7 @@ def costs_of(
     costs = known_costs(target)
     drafter.bind(target, tokenizer, costs)
     # A drafter without a model looks its drafts up in microseconds: nothing to count.
-    levels = [known_draft_level(target, model) for model in drafter.models]
+    levels = [known_draft_level(target, level) for level in drafter.levels]
     return replace(costs, draft_level=sum(levels))
 
 
@@ -72,22 +70,23 @@ def known_costs(target: TargetModel) -> PassCosts:
         costs = measure_costs(target)
         return {"num_nodes": costs.num_nodes, "relative": costs.relative}
 
-    return read(_kept(_path(target), measure, read))
+    return read(_kept(_path(_identity(target)), measure, read))
 
 
-def known_draft_level(target: TargetModel, model: TargetModel) -> float:
-    """Returns what a pass of a draft model costs on the scale of a pass of the target.
+def known_draft_level(target: TargetModel, level: DraftLevel) -> float:
+    """Returns what a level of a draft costs on the scale of a pass of the target.
 
     Args:
         target: Gives the scale.
-        model: Runs once for each level of a draft.
+        level: Is computed once for each level of a draft.
     """
 
     def measure() -> Any:
-        seconds = _fastest(_passes(target, [1]) + _passes(model, [1]))
+        seconds = _fastest([*pass_actions(target, [1]), level.prepare()])
         return {"draft_level": round(seconds[1] / seconds[0], 4)}
 
-    content = _kept(_path(target, model), measure, lambda found: float(found["draft_level"]))
+    path = _path(_identity(target), level.identity)
+    content = _kept(path, measure, lambda found: float(found["draft_level"]))
     return float(content["draft_level"])
 
 
@@ -100,25 +99,10 @@ def measure_costs(target: TargetModel) -> PassCosts:
         target: A loaded target.
     """
     sizes = [size for size in SIZES if size == 1 or size < target.max_context // 2]
-    best = _fastest(_passes(target, sizes))
+    best = _fastest(pass_actions(target, sizes))
     # A larger pass is never cheaper; what looks so is noise.
     relative = [max(best[: i + 1]) / best[0] for i in range(len(sizes))]
     return PassCosts(tuple(sizes), tuple(round(value, 3) for value in relative))
-
-
-def _passes(target: TargetModel, sizes: Sequence[int]) -> list[Callable[[], object]]:
-    """Prepares passes of some sizes behind one context of usual length."""
-    context = max(1, min(_CONTEXT_TOKENS, target.max_context - max(SIZES)))
-    cache = target.new_cache(1, context + max(sizes))
-    target.prefill([[index % target.vocab_size for index in range(context)]], cache)
-
-    def prepared(size: int) -> Callable[[], object]:
-        tree_pass = pack([0], [DraftTree.chain([0] * (size - 1))])
-        # Nothing is committed, so the next pass finds the same context. Reading a figure back
-        # waits for an accelerator to finish.
-        return lambda: target.forward(tree_pass, cache).logits[0, -1, 0].item()
-
-    return [prepared(size) for size in sizes]
 
 
 def _fastest(actions: list[Callable[[], object]]) -> list[float]:
@@ -154,9 +138,13 @@ def _kept(path: Path, measure: Callable[[], Any], read: Callable[[Any], object])
     return content
 
 
-def _path(*models: TargetModel) -> Path:
+def _identity(model: TargetModel) -> tuple[object, ...]:
+    return model.fingerprint, model.dtype, model.device
+
+
+def _path(*identities: tuple[object, ...]) -> Path:
     machine = [
-        *((model.fingerprint, model.dtype, model.device) for model in models),
+        *identities,
         torch.__version__,
         torch.get_num_threads(),
         platform.machine(),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from specrag.decoding.budget import DraftBudget, PassCosts
+from specrag.decoding.level import DraftLevel
 from specrag.decoding.sampling import TokenSampler
 from specrag.decoding.tree import DraftTree
 from specrag.errors import ConfigError
@@ -171,13 +172,13 @@ class Drafter(ABC):
         feature_layers: Target layers whose hidden states it needs, see ``TargetModel``; most need
             none. Known once it is bound, and read when a session begins.
         device: Type of the device that it computes on, such as ``cpu`` or ``cuda``.
-        models: The models that it runs once for each level of a draft, known once it is bound;
-            none for drafters that only look something up.
+        levels: What it computes once for each level of a draft, known once it is bound; nothing
+            for drafters that only look something up.
     """
 
     name: str
     device: str = "cpu"
-    models: tuple[TargetModel, ...] = ()
+    levels: tuple[DraftLevel, ...] = ()
     feature_layers: tuple[int, ...] = ()
 
     def bind(  # noqa: B027 - a hook that most drafters need not fill

@@ -10,6 +10,7 @@ from specrag.drafters.cascade import cascade
 from specrag.drafters.composite import CompositeDrafter
 from specrag.drafters.datastore import DatastoreDrafter
 from specrag.drafters.draft_model import DraftModelDrafter
+from specrag.drafters.named_head import NamedHead
 from specrag.drafters.selector import SelectorDrafter
 from specrag.errors import ConfigError, suggest
 from specrag.registry import Registry
@@ -34,10 +35,12 @@ class DrafterKind:
     Attributes:
         argument: What stands behind its colon; empty where nothing may.
         summary: One line for a list of drafters.
+        optional: Whether it may be left out.
     """
 
     argument: str
     summary: str
+    optional: bool = False
 
 
 KINDS: Mapping[str, DrafterKind] = {
@@ -45,7 +48,12 @@ KINDS: Mapping[str, DrafterKind] = {
     "suffix": DrafterKind("", "copies what followed the longest repeated ending of the text"),
     "prompt_lookup": DrafterKind("", "copies what followed the last few tokens before"),
     "datastore": DrafterKind("NAME", "copies from a datastore: an index's name, or a folder"),
-    "draft": DrafterKind("MODEL", "a smaller model decodes ahead: a model's name, or a folder"),
+    "draft": DrafterKind(
+        "MODEL", "a smaller model decodes ahead: its name or folder; else the one that ships", True
+    ),
+    "eagle3": DrafterKind("HEAD", "an EAGLE-3 head; without a name the one that ships", True),
+    "eagle": DrafterKind("HEAD", "an EAGLE-1 or EAGLE-2 head; likewise", True),
+    "medusa": DrafterKind("HEAD", "Medusa heads; likewise", True),
     "selector": DrafterKind("", "a drafter for each kind of text, the usual choice"),
     BY_DOMAIN: DrafterKind("code=A,math=B,text=C", "a drafter for each kind of text, yours"),
 }
@@ -142,10 +150,7 @@ def parse(spec: str) -> Expression:
 
 def describe() -> list[tuple[str, str]]:
     """Returns what may be typed and what it does, a line each."""
-    kinds = [
-        (f"{name}:{kind.argument}" if kind.argument else name, kind.summary)
-        for name, kind in KINDS.items()
-    ]
+    kinds = [(_written(name, kind), kind.summary) for name, kind in KINDS.items()]
     return [*kinds, *COMBINATIONS.items()]
 
 
@@ -186,11 +191,16 @@ def _single(text: str, spec: str) -> Single:
     wanted = KINDS[kind].argument
     if colon and not wanted:
         raise _refused(spec, f"{kind!r} takes no argument, got {argument!r}", f"write {kind}")
-    if wanted and not argument:
+    if wanted and not argument and (colon or not KINDS[kind].optional):
         raise _refused(spec, f"{kind!r} needs an argument", f"write {kind}:{wanted}")
     if kind == BY_DOMAIN:
         raise _refused(spec, "'auto:' must stand at the very beginning", f"write {kind}:{wanted}")
     return Single(kind, argument)
+
+
+def _written(name: str, kind: DrafterKind) -> str:
+    argument = f":{kind.argument}" if kind.argument else ""
+    return f"{name}[{argument}]" if kind.optional else name + argument
 
 
 def _inside(part: str, spec: str) -> str:
@@ -218,5 +228,8 @@ def _made(expression: Expression) -> Drafter:
 _SINGLE: Mapping[str, Callable[[str], Drafter]] = {
     "datastore": DatastoreDrafter.named,
     "draft": DraftModelDrafter.named,
+    "eagle": lambda source: NamedHead("eagle", source),
+    "eagle3": lambda source: NamedHead("eagle3", source),
+    "medusa": lambda source: NamedHead("medusa", source),
     "selector": lambda _: SelectorDrafter(),
 }

@@ -66,7 +66,7 @@ class CompositeDrafter(Drafter):
         """
         self._members.bind(target, tokenizer, costs)
         self.feature_layers = self._members.feature_layers
-        self.models, self.device = self._members.models, self._members.device
+        self.levels, self.device = self._members.levels, self._members.device
 
     def open(self, contexts: Sequence[DraftContext]) -> CompositeSession:
         """Starts a session of every member.

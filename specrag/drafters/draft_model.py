@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from specrag.decoding.budget import PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter
+from specrag.decoding.level import ModelLevel
 from specrag.drafters.neural.pair import DraftPair, Load, Parts, load_beside
 from specrag.drafters.neural.session import DraftModelSession, DraftOptions
+from specrag.drafters.shipped import shipped_head
 from specrag.models.embedded import resolve
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
@@ -46,7 +48,7 @@ class DraftModelDrafter(Drafter):
         options: DraftOptions | None = None,
         name: str | None = None,
     ) -> None:
-        self._setup(lambda _: (model, tokenizer), name or f"draft:{model.name}", drafter, options)
+        self._setup(lambda *_: (model, tokenizer), name or f"draft:{model.name}", drafter, options)
 
     def _setup(
         self,
@@ -56,7 +58,7 @@ class DraftModelDrafter(Drafter):
         options: DraftOptions | None,
     ) -> None:
         self.name = name if drafter is None else f"{drafter.name}>{name}"
-        self.models = ()
+        self.levels = ()
         self.drafter = drafter
         self.options = options or DraftOptions()
         self._load = load
@@ -75,7 +77,8 @@ class DraftModelDrafter(Drafter):
         """Finds a model now, and loads it when the target is known: in its dtype, on its device.
 
         Args:
-            model: An embedded name, a hub name, a local folder or a ``.gguf`` path.
+            model: An embedded name, a hub name, a local folder or a ``.gguf`` path; empty for the
+                one that ships for the target.
             drafter: Proposes to the draft model.
             options: How it drafts.
             name: What it is called in statistics.
@@ -83,11 +86,14 @@ class DraftModelDrafter(Drafter):
         Raises:
             ModelError: There is no such model.
         """
-        source = resolve(model)
+        source = resolve(model) if model else None
+
+        def load(target: TargetModel, tokenizer: Tokenizer) -> Parts:
+            found = source or resolve(str(shipped_head("draft", target).folder))
+            return load_beside(found, target, tokenizer)
+
         made = cls.__new__(cls)
-        made._setup(
-            lambda target: load_beside(source, target), name or f"draft:{model}", drafter, options
-        )
+        made._setup(load, name or (f"draft:{model}" if model else "draft"), drafter, options)
         return made
 
     def with_drafter(self, drafter: Drafter) -> DraftModelDrafter:
@@ -118,11 +124,12 @@ class DraftModelDrafter(Drafter):
         """
         if self.drafter is not None:
             self.drafter.bind(target, tokenizer, costs)
+            self.feature_layers = self.drafter.feature_layers
         if self._pair and self._pair.target is target and self._pair.tokenizer is tokenizer:
             return
-        self._parts = self._parts or self._load(target)
+        self._parts = self._parts or self._load(target, tokenizer)
         self._pair = DraftPair.of(target, tokenizer, self._parts)
-        self.models = (self._pair.model,)
+        self.levels = (ModelLevel(self._pair.model),)
         self.device = self._pair.model.device.type
 
     def open(self, contexts: Sequence[DraftContext]) -> DraftModelSession:

@@ -9,6 +9,7 @@ import torch
 
 from specrag.decoding.budget import PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
+from specrag.decoding.level import DraftLevel
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 
@@ -32,14 +33,14 @@ class Members:
         return tuple(dict.fromkeys(needed))
 
     @property
-    def models(self) -> tuple[TargetModel, ...]:
-        """Models that a level of all their drafts takes; known when they are bound."""
-        return tuple(model for drafter in self.drafters for model in drafter.models)
+    def levels(self) -> tuple[DraftLevel, ...]:
+        """What a level of all their drafts takes; known when they are bound."""
+        return tuple(level for drafter in self.drafters for level in drafter.levels)
 
     @property
     def device(self) -> str:
         """Where the models of their drafts compute, the processor without one."""
-        return next((model.device.type for model in self.models), "cpu")
+        return next((drafter.device for drafter in self.drafters if drafter.levels), "cpu")
 
     def bind(self, target: TargetModel, tokenizer: Tokenizer, costs: PassCosts | None) -> None:
         """Binds each of them.

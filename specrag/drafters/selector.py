@@ -82,8 +82,8 @@ class SelectorDrafter(Drafter):
         """
         self._members.bind(target, tokenizer, costs)
         self._decoder, self._costs = tokenizer, costs
-        # One of them drafts at a time; what the first model costs has to stand for all.
-        self.models, self.device = self._members.models[:1], self._members.device
+        # One of them drafts at a time; what the first level costs has to stand for all.
+        self.levels, self.device = self._members.levels[:1], self._members.device
         self.feature_layers = self._members.feature_layers
 
     def open(self, contexts: Sequence[DraftContext]) -> SelectorSession:

@@ -10,8 +10,9 @@ import pytest
 
 from specrag.decoding import costs as costs_module
 from specrag.decoding.budget import PassCosts, SpeculationConfig
-from specrag.decoding.costs import SIZES, costs_of, known_costs, known_draft_level, measure_costs
+from specrag.decoding.costs import costs_of, known_costs, known_draft_level, measure_costs
 from specrag.decoding.drafter import named_drafter
+from specrag.decoding.level import SIZES, ModelLevel
 from specrag.models.target import TargetModel
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 from tests.decoding.scripts import SilentDrafter
@@ -97,11 +98,11 @@ def test_a_draft_level_is_a_pass_of_the_draft_model_on_the_scale_of_the_target(
 ) -> None:
     target, model = tiny_target(), tiny_target(seed=1)
     monkeypatch.setattr(costs_module, "_fastest", lambda actions: [0.02, 0.005])
-    assert known_draft_level(target, model) == 0.25
+    assert known_draft_level(target, ModelLevel(model)) == 0.25
     # Kept, for this pair in this order.
     monkeypatch.setattr(costs_module, "_fastest", lambda actions: [0.01, 0.03])
-    assert known_draft_level(target, model) == 0.25
-    assert known_draft_level(model, target) == 3.0
+    assert known_draft_level(target, ModelLevel(model)) == 0.25
+    assert known_draft_level(model, ModelLevel(target)) == 3.0
 
 
 def test_costs_know_the_model_that_a_drafter_runs_once_it_is_bound(
@@ -109,7 +110,7 @@ def test_costs_know_the_model_that_a_drafter_runs_once_it_is_bound(
 ) -> None:
     class WithModel(SilentDrafter):
         def bind(self, target: TargetModel, *rest: object) -> None:
-            self.models = (tiny_target(seed=1),)
+            self.levels = (ModelLevel(tiny_target(seed=1)),)
 
     monkeypatch.setattr(costs_module, "measure_costs", lambda target: COSTS)
     monkeypatch.setattr(costs_module, "_fastest", lambda actions: [0.02, 0.01])

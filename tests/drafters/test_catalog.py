@@ -38,6 +38,10 @@ SMALL, TINY = Single("draft", "small"), Single("draft", "org/tiny")
         ("selector", Single("selector")),
         ("datastore:handbook", Single("datastore", "handbook")),
         ("draft:org/tiny", TINY),
+        ("draft", Single("draft")),
+        ("suffix+eagle3", Merged((SUFFIX, Single("eagle3")))),
+        ("medusa:org/heads", Single("medusa", "org/heads")),
+        ("suffix>draft", Cascade((SUFFIX, Single("draft")))),
         ("draft: C:/models/small ", Single("draft", "C:/models/small")),
         ("suffix+prompt_lookup", Merged((SUFFIX, LOOKUP))),
         (" suffix + draft:small", Merged((SUFFIX, SMALL))),
@@ -70,7 +74,8 @@ def test_a_name_is_read(spec: str, expected: Expression) -> None:
         (":small", "unknown drafter ''"),
         ("suffix:5", "'suffix' takes no argument, got '5'\n  hint: write suffix"),
         ("suffix:", "'suffix' takes no argument, got ''"),
-        ("draft", "'draft' needs an argument\n  hint: write draft:MODEL"),
+        ("draft:", "'draft' needs an argument\n  hint: write draft:MODEL"),
+        ("eagle3:", "'eagle3' needs an argument\n  hint: write eagle3:HEAD"),
         ("suffix>draft:", "cannot read .*'suffix>draft:': 'draft' needs an argument"),
         ("datastore", "'datastore' needs an argument\n  hint: write datastore:NAME"),
         ("draft:small>suffix", "'suffix' is no model, so nothing can draft for it"),
@@ -81,7 +86,7 @@ def test_a_name_is_read(spec: str, expected: Expression) -> None:
         ("auto:code=", "'code=' is no pair"),
         ("auto:code=suffix,", "'' is no pair"),
         ("auto:code=suffix,code=none", "the domain 'code' is named twice"),
-        ("auto:code=draft", "cannot read the drafter 'auto:code=draft': 'draft' needs an argument"),
+        ("auto:code=datastore", "cannot read the drafter 'auto:code=datastore': 'datastore' needs"),
         ("suffix+auto:code=suffix", "'auto:' must stand at the very beginning"),
         ("suffix,none", "a list of drafters is only taken behind 'auto:'\n  hint: write a.b"),
     ],
@@ -117,7 +122,7 @@ def test_a_named_model_is_found_at_once_and_loaded_later(tmp_path: Path) -> None
     made = make_drafter(f"suffix>draft:{tmp_path}")
 
     assert isinstance(made, DraftModelDrafter)
-    assert made.models == ()
+    assert made.levels == ()
     assert made.name == f"suffix>draft:{tmp_path}"
     assert isinstance(made.drafter, SuffixDrafter)
 
@@ -137,7 +142,7 @@ def test_every_kind_can_be_made_and_is_described() -> None:
 
     assert set(DRAFTERS) < set(KINDS)
     assert {*DRAFTERS, *catalog._SINGLE, "auto"} == set(KINDS)
-    assert {line.partition(":")[0] for line in lines} >= set(KINDS)
-    assert lines["draft:MODEL"] == KINDS["draft"].summary
+    assert {line.partition(":")[0].partition("[")[0] for line in lines} >= set(KINDS)
+    assert lines["draft[:MODEL]"] == KINDS["draft"].summary
     assert COMBINATIONS.items() <= lines.items()
     assert all(summary and len(summary) < 80 for summary in lines.values())

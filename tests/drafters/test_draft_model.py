@@ -14,6 +14,7 @@ from scipy import stats
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext, Drafter
+from specrag.decoding.level import ModelLevel
 from specrag.decoding.sampling import SamplingParams, TokenSampler
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.drafters.draft_model import DraftModelDrafter
@@ -448,7 +449,7 @@ def test_a_drafter_knows_its_model_once_it_is_bound() -> None:
     for _ in range(2):
         made.bind(target(), TOKENIZER)
 
-    assert made.models == (near_model(),)
+    assert made.levels == (ModelLevel(near_model()),)
     assert made.device == "cpu"
     assert made.open([]).propose([], []) == []
 
@@ -494,13 +495,15 @@ def test_a_named_model_is_loaded_once_in_the_targets_dtype(tmp_path: Path) -> No
     saved.model.save_pretrained(tmp_path)
     TOKENIZER.backend.save_pretrained(tmp_path)
     made = DraftModelDrafter.named(str(tmp_path))
-    assert made.models == ()
+    assert made.levels == ()
     loaded: list[TargetModel] = []
     half = tiny_target(seed=3, vocab_size=VOCAB)
     half.model.bfloat16()
     for other in (half, half, saved):
         made.bind(other, TOKENIZER)
-        loaded.extend(made.models)
+        (level,) = made.levels
+        assert isinstance(level, ModelLevel)
+        loaded.append(level.model)
 
     assert len(loaded) == 3
     assert loaded[0] is loaded[1] is loaded[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from specrag.drafters.neural.transcript import Translator
 from specrag.drafters.neural.vocabulary import SharedVocabulary
@@ -11,14 +12,15 @@ from specrag.errors import ConfigError
 from specrag.models.devices import DTYPES
 from specrag.models.embedded import ModelSource
 from specrag.models.loader import load_target
+from specrag.models.slim import SLIM, load_slim
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 
 Parts = tuple[TargetModel, Tokenizer]
 """A model and its tokenizer."""
 
-Load = Callable[[TargetModel], Parts]
-"""Loads a draft model, given its target."""
+Load = Callable[[TargetModel, Tokenizer], Parts]
+"""Loads a draft model, given its target and the target's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +66,20 @@ class DraftPair:
         return cls(target, tokenizer, model, vocabulary, translator)
 
 
-def load_beside(source: ModelSource, target: TargetModel) -> Parts:
+def load_beside(source: ModelSource, target: TargetModel, tokenizer: Tokenizer) -> Parts:
     """Loads a draft model in the dtype of its target, where models have it, and on its device.
 
     Args:
         source: Where the model lies.
         target: A loaded target.
+        tokenizer: The target's.
 
     Raises:
         ModelError: It cannot be loaded.
     """
+    folder = Path(source.path)
+    if (folder / SLIM).is_file():
+        return load_slim(folder, target), tokenizer
     name = str(target.dtype).removeprefix("torch.")
     dtype = name if name in DTYPES else "auto"  # of a quantized target, say
     model = load_target(source, source.name, dtype=dtype, device=str(target.device))

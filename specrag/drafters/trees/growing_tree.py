@@ -67,16 +67,17 @@ class GrowingTree(ABC):
         """
         return tuple(self.candidates[node].token for node in self.path(candidate))
 
-    def grow(self, log_probs: torch.Tensor) -> None:
+    def grow(self, log_probs: torch.Tensor, token_ids: torch.Tensor | None = None) -> None:
         """Scores the children of the frontier, and chooses the next one among them.
 
         Args:
             log_probs: ``[frontier, vocab]`` log-probabilities of what follows each node; minus
                 infinity excludes a token.
+            token_ids: ``[vocab]`` the token of each place; None where the place is the token.
         """
         first = len(self.candidates)
         for slot, parent in enumerate(self.frontier):
-            self._add_children(parent, log_probs[slot])
+            self._add_children(parent, log_probs[slot], token_ids)
         depth = self._depth(self.frontier[0]) + 1
         level = range(first, len(self.candidates))
         self.frontier = self._next_frontier(level) if depth < self._max_depth else []
@@ -106,12 +107,15 @@ class GrowingTree(ABC):
     def _depth(self, candidate: int) -> int:
         return 0 if candidate == ROOT else self.candidates[candidate].depth
 
-    def _add_children(self, parent: int, log_probs: torch.Tensor) -> None:
+    def _add_children(
+        self, parent: int, log_probs: torch.Tensor, token_ids: torch.Tensor | None
+    ) -> None:
         score = 0.0 if parent == ROOT else self.candidates[parent].score
         depth = self._depth(parent) + 1
         wanted = self._num_children(parent)
-        tokens = best_tokens(log_probs, wanted) if wanted else []
-        for rank, (token, step) in enumerate(zip(tokens, log_probs[tokens].tolist(), strict=True)):
+        places = best_tokens(log_probs, wanted) if wanted else []
+        tokens = places if token_ids is None else token_ids[places].tolist()
+        for rank, (token, step) in enumerate(zip(tokens, log_probs[places].tolist(), strict=True)):
             # A log-probability above zero is rounding; a child is never likelier than its parent.
             total = score + min(0.0, step)
             if total >= self._min_score and total > -math.inf:

@@ -170,7 +170,7 @@ class _Engine:
         drafter = self._drafter(name, True)
         drafter.bind(self._generator.target, self._generator.tokenizer, self.costs)
         target = self._generator.target
-        return sum(known_draft_level(target, model) for model in drafter.models)
+        return sum(known_draft_level(target, level) for level in drafter.levels)
 
     def open(self, candidate: Candidate) -> EngineArm:
         target, tokenizer = self._generator.target, self._generator.tokenizer
@@ -185,7 +185,7 @@ class _Engine:
         known: Mapping[tuple[str, bool], Drafter] = self._drafters
         other = known.get((name, not with_costs))
         if (name, with_costs) not in known:
-            shared = other if other is not None and other.models else named_drafter(name)
+            shared = other if other is not None and other.levels else named_drafter(name)
             self._drafters[name, with_costs] = shared
         return self._drafters[name, with_costs]
 

@@ -1,0 +1,92 @@
+"""What a head takes from its target: token embeddings, the LM head, precision and device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from specrag.drafters.heads.feature_head import FeatureHead
+from specrag.drafters.heads.projection import Projection
+from specrag.errors import ConfigError, ModelError
+from specrag.models.target import TargetModel
+
+Head = TypeVar("Head", bound=nn.Module)
+Embed = Callable[[torch.Tensor], torch.Tensor]
+"""Token ids to embeddings."""
+
+
+def embedding_of(head: FeatureHead, target: TargetModel) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Returns the token embeddings that a head reads: its own, or the target's.
+
+    Args:
+        head: The head.
+        target: Whose tokens they are.
+
+    Raises:
+        ConfigError: The target's are of another width.
+        ModelError: The target has none that can be read.
+    """
+    own = getattr(head, "embed_tokens", None)
+    if isinstance(own, nn.Module):
+        return own
+    found: nn.Module = input_embedding(target)
+    width, needed = int(found.get_parameter("weight").shape[1]), head.layer_config.hidden_size
+    if width != needed:
+        raise ConfigError(
+            f"the head is {needed} wide and has no token embeddings of its own; those of "
+            f"{target.name} are {width} wide",
+            hint="the head was made for another model",
+        )
+    return found
+
+
+def projection_of(
+    head: FeatureHead, target: TargetModel, token_ids: torch.Tensor | None
+) -> Projection:
+    """Returns what names the tokens of a head: its own LM head, or rows of the target's.
+
+    Args:
+        head: The head.
+        target: Whose tokens they are.
+        token_ids: The tokens it can say; None for all.
+
+    Raises:
+        ConfigError: The tokens are not the target's.
+        ModelError: The target has no LM head that can be read.
+    """
+    own = getattr(head, "lm_head", None)
+    if isinstance(own, nn.Linear):
+        return Projection.own(own.weight, token_ids, target.vocab_size)
+    return Projection.shared(target, token_ids)
+
+
+def fitted(head: Head, target: TargetModel) -> Head:
+    """Returns a head in the precision of its target and on its device, ready to draft.
+
+    Args:
+        head: Any.
+        target: Its target.
+    """
+    ready = head.to(target.device, target.dtype).eval()
+    for parameter in ready.parameters():
+        parameter.requires_grad_(False)
+    return ready
+
+
+def input_embedding(target: TargetModel) -> Any:
+    """Returns the module that embeds the target's tokens.
+
+    Args:
+        target: Made of a transformers model.
+
+    Raises:
+        ModelError: It has none that can be read.
+    """
+    model = getattr(target, "model", None)
+    found = model.get_input_embeddings() if model is not None else None
+    if not isinstance(getattr(found, "weight", None), torch.Tensor):
+        raise ModelError(f"the token embeddings of {target.name} cannot be read")
+    return found

@@ -1,0 +1,113 @@
+"""DistillKind: a draft model made of a few layers of its target, taught the target's law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from specrag.errors import ConfigError
+from specrag.models.slim import copied_layers, own_weights, save_slim, slim_model
+from specrag.models.target import FINAL_NORM
+from specrag.models.transformers_target import TransformersTarget
+from specrag.training.batches import TrainingBatch
+from specrag.training.kind import HeadKind, Trainee
+from specrag.training.objective import Objective
+
+_DEPTH = 4  # tokens of a draft whose acceptance is measured
+
+
+class DistillObjective(nn.Module):
+    """Brings a draft model's distribution near to the target's (Hinton et al., 2015).
+
+    The divergence is the target's from the model's, over the tokens that the model can say, at
+    the positions of answers.
+
+    Args:
+        slim: The draft model, see ``slim_model``.
+        vocab_size: Of the target.
+    """
+
+    def __init__(self, slim: Any, vocab_size: int) -> None:
+        super().__init__()
+        self.slim = slim
+        head = slim.get_output_embeddings()
+        self._rows, self._token_ids = head.rows.float(), head.token_ids
+        self._known = torch.zeros(vocab_size, dtype=torch.bool, device=head.token_ids.device)
+        self._known[head.token_ids] = True
+        own = own_weights(slim)
+        slim.get_input_embeddings().requires_grad_(False)
+        for parameter in own.values():
+            parameter.requires_grad_(True)
+
+    def forward(self, batch: TrainingBatch) -> Objective:
+        """Returns the loss of a batch, and how many tokens in a row the model gets right.
+
+        Args:
+            batch: With the features behind the final norm.
+        """
+        rows, places = batch.answer[:, 1:].nonzero(as_tuple=True)
+        states = self.slim.get_decoder()(input_ids=batch.token_ids, use_cache=False)
+        logits = states.last_hidden_state[rows, places] @ self._rows.T
+        with torch.no_grad():
+            theirs = torch.softmax(batch.features[FINAL_NORM][rows, places] @ self._rows.T, dim=-1)
+        said = batch.token_ids[rows, places + 1]
+        losses = -(theirs * torch.log_softmax(logits, dim=-1)).sum(-1)
+        weight = self._known[said]
+        loss = (losses * weight).sum() / weight.sum().clamp(min=1)
+        right = torch.zeros(batch.token_ids.shape[0], batch.token_ids.shape[1] + _DEPTH)
+        right[rows, places] = (self._token_ids[logits.detach().argmax(-1)] == said).float().cpu()
+        in_a_row = torch.stack([right[rows, places + depth] for depth in range(_DEPTH)]).cumprod(0)
+        metrics = {f"accepted_{n}": float(v) for n, v in enumerate(in_a_row.sum(1).tolist())}
+        return Objective(loss, {**metrics, "positions": float(len(rows))})
+
+
+@dataclass(frozen=True, slots=True)
+class DistillKind(HeadKind):
+    """A draft model of a few layers.
+
+    Attributes:
+        num_layers: Its layers; it begins as as many of the target's, from the first to the last.
+    """
+
+    num_layers: int = 2
+
+    def __post_init__(self) -> None:
+        if self.num_layers < 1:
+            raise ConfigError(f"num_layers must be at least 1, got {self.num_layers}")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What it is called as a drafter."""
+        return "draft"
+
+    def layers(self, target: TransformersTarget) -> tuple[int, ...]:
+        """Returns what the target's law is read off.
+
+        Args:
+            target: The target.
+        """
+        return (FINAL_NORM,)
+
+    def begin(self, target: TransformersTarget, vocabulary: torch.Tensor, seed: int) -> Trainee:
+        """Returns a new draft model.
+
+        Args:
+            target: Whose layers it begins with.
+            vocabulary: Tokens that it can say.
+            seed: Is not used: nothing in it is random.
+        """
+        slim = slim_model(target, self.num_layers, vocabulary)
+        last = len(target.decoder_layers) - 1
+        spread = torch.linspace(0, last, self.num_layers) if self.num_layers > 1 else [last]
+        copied_layers(target, slim, [round(float(number)) for number in spread])
+        objective = DistillObjective(slim, target.vocab_size)
+        return Trainee(objective, partial(_write, slim=slim, target=target))
+
+
+def _write(folder: Path, *, slim: Any, target: TransformersTarget) -> None:
+    save_slim(folder, slim, target, torch.bfloat16)

@@ -1,0 +1,87 @@
+"""EagleKind: EAGLE heads of all generations as something to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from specrag.drafters.checkpoints.writer import write_head
+from specrag.drafters.heads.config import default_feature_layers
+from specrag.drafters.heads.eagle import EagleHead
+from specrag.drafters.heads.eagle3 import Eagle3Head
+from specrag.errors import ConfigError
+from specrag.models.target import FINAL_NORM
+from specrag.models.transformers_target import TransformersTarget
+from specrag.training.beginning import new_eagle, new_eagle3
+from specrag.training.eagle import EagleLossSettings, EagleObjective
+from specrag.training.kind import HeadKind, Trainee
+
+GENERATIONS = (2, 3)
+_STATE_WEIGHT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EagleKind(HeadKind):
+    """An EAGLE head.
+
+    Attributes:
+        generation: 3 for EAGLE-3; 2 for the head that EAGLE-1 and EAGLE-2 share.
+        num_layers: Its decoder layers.
+        loss: How the levels of a draft are weighed.
+    """
+
+    generation: int = 3
+    num_layers: int = 1
+    loss: EagleLossSettings = field(default_factory=EagleLossSettings)
+
+    def __post_init__(self) -> None:
+        if self.generation not in GENERATIONS:
+            raise ConfigError(
+                f"generation must be 2 or 3, got {self.generation}",
+                hint="heads of EAGLE-1 and EAGLE-2 are the same, and are called 2 here",
+            )
+        if self.num_layers < 1:
+            raise ConfigError(f"num_layers must be at least 1, got {self.num_layers}")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What it is called as a drafter."""
+        return "eagle3" if self.generation == 3 else "eagle"
+
+    def layers(self, target: TransformersTarget) -> tuple[int, ...]:
+        """Returns what is fused, and what the answer is read off.
+
+        Args:
+            target: The target.
+        """
+        if self.generation != 3:
+            return (FINAL_NORM,)
+        return (*default_feature_layers(len(target.decoder_layers)), FINAL_NORM)
+
+    def begin(self, target: TransformersTarget, vocabulary: torch.Tensor, seed: int) -> Trainee:
+        """Returns a new head.
+
+        Args:
+            target: Whose states it reads.
+            vocabulary: Tokens that it can say.
+            seed: Of its weights.
+        """
+        head: EagleHead | Eagle3Head
+        if self.generation == 3:
+            head = new_eagle3(target, vocabulary, num_layers=self.num_layers, seed=seed)
+        else:
+            head = new_eagle(target, num_layers=self.num_layers, seed=seed)
+        model = target.model
+        embedding = model.get_input_embeddings().weight.detach().float()
+        rows = model.get_output_embeddings().weight.detach()[vocabulary].float()
+        objective = EagleObjective(
+            head.to(target.device), embedding, rows, vocabulary, target.vocab_size, self.loss
+        )
+        return Trainee(objective, partial(_write, head=head, token_ids=vocabulary))
+
+
+def _write(folder: Path, *, head: EagleHead | Eagle3Head, token_ids: torch.Tensor) -> None:
+    write_head(folder, head, token_ids)

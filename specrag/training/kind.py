@@ -1,0 +1,53 @@
+"""HeadKind: what can be trained: what it reads of the target, its loss, and its files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from specrag.models.transformers_target import TransformersTarget
+
+
+class Trainee(NamedTuple):
+    """Something that is trained.
+
+    Attributes:
+        objective: Returns the ``Objective`` of a batch; holds what learns.
+        write: Writes what was learned into a folder, as a drafter reads it.
+    """
+
+    objective: nn.Module
+    write: Callable[[Path], None]
+
+
+class HeadKind(ABC):
+    """A kind of drafter that learns from a target.
+
+    Attributes:
+        name: What it is called as a drafter.
+    """
+
+    name: str
+
+    @abstractmethod
+    def layers(self, target: TransformersTarget) -> tuple[int, ...]:
+        """Returns what of the target it is trained on, see ``TargetModel``.
+
+        Args:
+            target: The target.
+        """
+
+    @abstractmethod
+    def begin(self, target: TransformersTarget, vocabulary: torch.Tensor, seed: int) -> Trainee:
+        """Returns a new one.
+
+        Args:
+            target: Whose text it learns; its weights stay as they are.
+            vocabulary: Tokens that it can say, ``[draft vocab]`` in ascending order.
+            seed: Of what is random in it.
+        """

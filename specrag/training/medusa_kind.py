@@ -1,0 +1,71 @@
+"""MedusaKind: Medusa heads as something to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from specrag.drafters.checkpoints.writer import write_head
+from specrag.drafters.heads.medusa import MedusaConfig, MedusaHeads
+from specrag.drafters.heads.projection import Projection
+from specrag.models.target import FINAL_NORM
+from specrag.models.transformers_target import TransformersTarget
+from specrag.training.kind import HeadKind, Trainee
+from specrag.training.medusa import MedusaLossSettings, MedusaObjective
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaKind(HeadKind):
+    """Medusa heads that read the target's LM head.
+
+    Attributes:
+        num_heads: How many tokens they look ahead, beyond the one that the target says itself.
+        num_layers: Residual blocks of each head.
+        loss: How the heads are weighed.
+    """
+
+    num_heads: int = 4
+    num_layers: int = 1
+    loss: MedusaLossSettings = field(default_factory=MedusaLossSettings)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What it is called as a drafter."""
+        return "medusa"
+
+    def layers(self, target: TransformersTarget) -> tuple[int, ...]:
+        """Returns what the heads read.
+
+        Args:
+            target: The target.
+        """
+        return (FINAL_NORM,)
+
+    def begin(self, target: TransformersTarget, vocabulary: torch.Tensor, seed: int) -> Trainee:
+        """Returns new heads, which at first say what the target says next.
+
+        Args:
+            target: Whose states they read.
+            vocabulary: Tokens that they can say.
+            seed: Of what is random in them.
+        """
+        config = MedusaConfig(
+            hidden_size=int(target.model.config.get_text_config().hidden_size),
+            vocab_size=target.vocab_size,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            draft_vocab_size=len(vocabulary),
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            heads = MedusaHeads(config).to(target.device)
+        projection = Projection.shared(target, vocabulary).to(dtype=torch.float32)
+        objective = MedusaObjective(heads, projection, self.loss)
+        return Trainee(objective, partial(_write, heads=heads, token_ids=vocabulary))
+
+
+def _write(folder: Path, *, heads: MedusaHeads, token_ids: torch.Tensor) -> None:
+    write_head(folder, heads, token_ids)
