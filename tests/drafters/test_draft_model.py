@@ -501,7 +501,7 @@ def test_a_named_model_is_loaded_once_in_the_targets_dtype(tmp_path: Path) -> No
     half.model.bfloat16()
     for other in (half, half, saved):
         made.bind(other, TOKENIZER)
-        (level,) = made.levels
+        (level,) = list(made.levels)
         assert isinstance(level, ModelLevel)
         loaded.append(level.model)
 
