@@ -495,13 +495,14 @@ def test_a_named_model_is_loaded_once_in_the_targets_dtype(tmp_path: Path) -> No
     saved.model.save_pretrained(tmp_path)
     TOKENIZER.backend.save_pretrained(tmp_path)
     made = DraftModelDrafter.named(str(tmp_path))
-    assert made.levels == ()
+    unloaded: object = made.levels
+    assert unloaded == ()
     loaded: list[TargetModel] = []
     half = tiny_target(seed=3, vocab_size=VOCAB)
     half.model.bfloat16()
     for other in (half, half, saved):
         made.bind(other, TOKENIZER)
-        (level,) = list(made.levels)
+        (level,) = made.levels
         assert isinstance(level, ModelLevel)
         loaded.append(level.model)
 
