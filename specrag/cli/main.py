@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("specrag.cli.tune:tune", "Find the drafter and settings that are fastest here."),
     "peers": ("specrag.cli.peers:app", "Install other engines to measure beside this one."),
     "advise": ("specrag.cli.advise:advise", "Say whether speculation pays, and what to use."),
+    "train": ("specrag.cli.train_heads:app", "Make text to train on, and train drafters."),
     "models": ("specrag.cli.models:app", "List and fetch the embedded models."),
 }
 

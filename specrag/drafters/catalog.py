@@ -49,11 +49,11 @@ KINDS: Mapping[str, DrafterKind] = {
     "prompt_lookup": DrafterKind("", "copies what followed the last few tokens before"),
     "datastore": DrafterKind("NAME", "copies from a datastore: an index's name, or a folder"),
     "draft": DrafterKind(
-        "MODEL", "a smaller model decodes ahead: its name or folder; else the one that ships", True
+        "MODEL", "a smaller model decodes ahead: a model's name, or a folder", True
     ),
-    "eagle3": DrafterKind("HEAD", "an EAGLE-3 head; without a name the one that ships", True),
-    "eagle": DrafterKind("HEAD", "an EAGLE-1 or EAGLE-2 head; likewise", True),
-    "medusa": DrafterKind("HEAD", "Medusa heads; likewise", True),
+    "eagle3": DrafterKind("HEAD", "an EAGLE-3 head drafts from the states of the target", True),
+    "eagle": DrafterKind("HEAD", "an EAGLE-1 or EAGLE-2 head does", True),
+    "medusa": DrafterKind("HEAD", "Medusa heads guess several tokens at once", True),
     "selector": DrafterKind("", "a drafter for each kind of text, the usual choice"),
     BY_DOMAIN: DrafterKind("code=A,math=B,text=C", "a drafter for each kind of text, yours"),
 }
@@ -150,7 +150,10 @@ def parse(spec: str) -> Expression:
 
 def describe() -> list[tuple[str, str]]:
     """Returns what may be typed and what it does, a line each."""
-    kinds = [(_written(name, kind), kind.summary) for name, kind in KINDS.items()]
+    kinds = [
+        (f"{name}:{kind.argument}" if kind.argument else name, kind.summary)
+        for name, kind in KINDS.items()
+    ]
     return [*kinds, *COMBINATIONS.items()]
 
 
@@ -196,11 +199,6 @@ def _single(text: str, spec: str) -> Single:
     if kind == BY_DOMAIN:
         raise _refused(spec, "'auto:' must stand at the very beginning", f"write {kind}:{wanted}")
     return Single(kind, argument)
-
-
-def _written(name: str, kind: DrafterKind) -> str:
-    argument = f":{kind.argument}" if kind.argument else ""
-    return f"{name}[{argument}]" if kind.optional else name + argument
 
 
 def _inside(part: str, spec: str) -> str:

@@ -10,7 +10,13 @@ from specrag.decoding.budget import PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter
 from specrag.drafters.heads.feature_head import FeatureHead
 from specrag.drafters.heads.projection import Projection
-from specrag.drafters.heads.surroundings import Embed, embedding_of, fitted, projection_of
+from specrag.drafters.heads.surroundings import (
+    Embed,
+    check_sizes,
+    embedding_of,
+    fitted,
+    projection_of,
+)
 from specrag.drafters.neural.head_cache import HeadCache, HeadLevel
 from specrag.drafters.neural.head_session import HeadOptions, HeadSession
 from specrag.models.target import TargetModel
@@ -43,7 +49,9 @@ class EagleDrafter(Drafter):
         self.name = name
         self.options = options or HeadOptions()
         self.feature_layers = head.feature_layers
-        self._head, self._token_ids = head.eval(), token_ids
+        # What was given stays as it is: a head may be bound to a target of another precision later.
+        self._given = self._head = head.eval()
+        self._token_ids = token_ids
         self._target: TargetModel | None = None
         self._embed: Embed | None = None
         self._projection: Projection | None = None
@@ -64,10 +72,12 @@ class EagleDrafter(Drafter):
         """
         if self._target is target:
             return
-        self._head = fitted(self._head, target)
-        self._embed = embedding_of(self._head, target)
-        self._projection = projection_of(self._head, target, self._token_ids)
-        self.levels = (HeadLevel(self._head, self._embed, self._projection),)
+        check_sizes(self._given, target)
+        head = fitted(self._given, target)
+        embed = embedding_of(head, target)
+        projection = projection_of(head, target, self._token_ids)
+        self._head, self._embed, self._projection = head, embed, projection
+        self.levels = (HeadLevel(head, embed, projection),)
         self._target, self.device = target, target.device.type
 
     def open(self, contexts: Sequence[DraftContext]) -> HeadSession:

@@ -83,7 +83,7 @@ class NamedHead(Drafter):
         checkpoint = read_checkpoint(shipped or self._source, target)
         if checkpoint.family is not self._kind:
             raise ConfigError(
-                f"{self._source!r} is an {checkpoint.family} head, not {self._kind}",
+                f"the head {self._source!r} is of the family {checkpoint.family}, not {self._kind}",
                 hint=f"write {checkpoint.family}:{self._source}",
             )
         # What ships was tried when it was trained, on the weights that its card names.
@@ -138,7 +138,7 @@ def _accuracies(folder: Path) -> list[list[float]] | None:
     """How often each rank of each head is right, where a card of ours tells it."""
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found: list[list[float]] | None = card.get("accuracies")
+    except (OSError, ValueError, AttributeError):
         return None
-    found: list[list[float]] | None = card.get("accuracies")
     return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specrag.errors import InputError
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 from specrag.training.features import FeatureStore
@@ -68,7 +69,7 @@ class TrainingData:
             folder: Of the features; several trainings may share it.
 
         Raises:
-            InputError: A file cannot be read.
+            InputError: A file cannot be read, or one side of the split would be empty.
             ConfigError: The folder holds other features.
         """
         texts = read_texts(
@@ -78,6 +79,13 @@ class TrainingData:
             vocab_size=target.vocab_size,
         )
         train, measured = held_out(texts, settings.held_out)
+        if not train or not measured:
+            lost = "nothing is left to train on" if not train else "no text is held out"
+            raise InputError(
+                f"{lost} of {len(texts)} texts, of which a share of {settings.held_out:g} shall be "
+                "held out",
+                hint="make a larger corpus: specrag train corpus",
+            )
         random.Random(_ORDER_SEED).shuffle(train)
         texts = [*measured, *train[: settings.limit]]
         store = FeatureStore(folder, target, texts, layers)

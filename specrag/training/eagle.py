@@ -81,7 +81,11 @@ class EagleObjective(nn.Module):
             batch: With the head's features and those behind the final norm.
         """
         wanted = _Wanted.of(batch, self._lm_rows)
-        found = [self._step(number, *step, wanted) for number, step in enumerate(self.steps(batch))]
+        window = Window.around(batch.answer, self.settings.num_steps - 1)
+        found = [
+            self._step(number, *step, wanted, window)
+            for number, step in enumerate(self.steps(batch, window))
+        ]
         weights = [self.settings.decay**number for number in range(len(found))]
         losses = torch.stack([step.loss for step in found])
         loss = (losses * losses.new_tensor(weights)).sum() / sum(weights)
@@ -90,50 +94,61 @@ class EagleObjective(nn.Module):
         metrics = {f"accepted_{number}": float(count) for number, count in enumerate(agreed)}
         return Objective(loss, {**metrics, "positions": float(right.shape[1])})
 
-    def steps(self, batch: TrainingBatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def steps(
+        self, batch: TrainingBatch, window: Window | None = None
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Returns what the LM head reads and the next states of each step.
 
         Args:
             batch: ``[batch, tokens]``.
+            window: The places that are wanted; None for all.
 
         Returns:
-            Pairs ``[batch, tokens - 1, hidden]``. Row t of step k reads token t+1 and says what
-            token t+2 is, when its last k tokens are drafted.
+            Pairs ``[batch, width, hidden]``. Place t of step k reads token t+1 and says what
+            token t+2 is, when its last k tokens are drafted. The first k places of a window have
+            not enough before them and mean nothing.
         """
         head = self.head
         states = head.fuse([batch.features[layer] for layer in head.feature_layers])[:, :-1]
         embedded = self._embed(batch.token_ids[:, 1:])
-        positions = torch.arange(states.shape[1], device=states.device).unsqueeze(0)
-        rotation = head.rotary(positions, states)
-        memories = [_Memory() for _ in head.draft_layers]
-        found = []
-        for _ in range(self.settings.num_steps):
-            inputs, outputs = head.enter(states, embedded)
+        places = torch.arange(states.shape[1], device=states.device).unsqueeze(0)
+        rotation = head.rotary(places, states)
+        if window is None:
+            window = Window.whole(states.shape[0], states.shape[1], states.device)
+        memories = [_Memory(window) for _ in head.draft_layers]
+        outputs = _first(head, states, embedded, rotation, memories, window)
+        embedded, rotation = window.of(embedded), window.rotation(rotation)
+        found = [head.leave(outputs)]
+        for _ in range(1, self.settings.num_steps):
+            inputs, outputs = head.enter(_later(found[-1][1], 1), embedded)
             for number, layer in enumerate(head.draft_layers):
                 if number:
                     inputs = head.enter_later(number, outputs)
-                outputs = _attended(layer, inputs, outputs, rotation, memories[number])
-            read, states = head.leave(outputs)
-            found.append((read, states))
-            states = _later(states, 1)
+                outputs = memories[number].attended(layer, inputs, outputs, rotation)
+            found.append(head.leave(outputs))
         return found
 
     def _step(
-        self, number: int, read: torch.Tensor, states: torch.Tensor, wanted: _Wanted
+        self,
+        number: int,
+        read: torch.Tensor,
+        states: torch.Tensor,
+        wanted: _Wanted,
+        window: Window,
     ) -> _Step:
         # A position that has fewer tokens before it than the draft is deep was not drafted.
         rows, places = wanted.rows, wanted.places
-        real = places >= number
-        logits = self._logits(read[rows, places])
+        real, slots = places >= number, places - window.starts[rows]
+        logits = self._logits(read[rows, slots])
         loss = -(wanted.probs * torch.log_softmax(logits, dim=-1)).sum(-1)
         weight = (self._place[wanted.said] >= 0) & real
         loss = (loss * weight).sum() / weight.sum().clamp(min=1)
         if self.settings.state_weight:
             loss = loss + self.settings.state_weight * F.smooth_l1_loss(
-                states[rows, places][real], wanted.states[real]
+                states[rows, slots][real], wanted.states[real]
             )
         right = self._token_ids[logits.detach().argmax(-1)] == wanted.said
-        return _Step(loss, _aligned(right & real, rows, places, read.shape[:2], number))
+        return _Step(loss, _aligned(right & real, rows, slots, read.shape[:2], number))
 
     def _logits(self, read: torch.Tensor) -> torch.Tensor:
         own = getattr(self.head, "lm_head", None)
@@ -187,45 +202,139 @@ class _Wanted:
         return cls(rows, places, torch.softmax(logits, dim=-1), said, states)
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The places of each text that a draft is made at: its answer, and what comes just before.
+
+    What a prompt says needs keys and values alone, which is a small part of the work.
+
+    Attributes:
+        starts: First place of each text, ``[batch]``.
+        places: Every place, ``[batch, width]``; those beyond the text repeat its last one.
+    """
+
+    starts: torch.Tensor
+    places: torch.Tensor
+
+    @classmethod
+    def whole(cls, rows: int, length: int, device: torch.device) -> Window:
+        """Returns all places.
+
+        Args:
+            rows: Number of texts.
+            length: Number of places.
+            device: Where to.
+        """
+        places = torch.arange(length, device=device).expand(rows, length)
+        return cls(torch.zeros(rows, dtype=torch.long, device=device), places)
+
+    @classmethod
+    def around(cls, answer: torch.Tensor, before: int) -> Window:
+        """Returns the places that say an answer.
+
+        Args:
+            answer: ``[batch, tokens]`` bool, each with an answer.
+            before: Places before the first of them.
+        """
+        last = answer.shape[1] - 2
+        positions = torch.arange(answer.shape[1], device=answer.device)
+        firsts = torch.where(answer, positions, answer.shape[1]).amin(1)
+        ends = torch.where(answer, positions, -1).amax(1) - 2
+        starts = (firsts - 2 - before).clamp(min=0)
+        width = max(1, int((ends - starts).max()) + 1)
+        places = starts.unsqueeze(1) + torch.arange(width, device=answer.device)
+        return cls(starts, places.clamp(max=last))
+
+    def of(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns states at these places, ``[batch, width, ...]``.
+
+        Args:
+            states: ``[batch, places, ...]``.
+        """
+        rows = torch.arange(len(self.starts), device=states.device).unsqueeze(1)
+        return states[rows, self.places]
+
+    def rotation(self, rotation: Rotation) -> Rotation:
+        """Returns the rotation of these places.
+
+        Args:
+            rotation: Of all places, ``[1, places, head_dim]``.
+        """
+        cosines, sines = rotation
+        return cosines[0, self.places], sines[0, self.places]
+
+
+def _first(
+    head: FeatureHead,
+    states: torch.Tensor,
+    embedded: torch.Tensor,
+    rotation: Rotation,
+    memories: list[_Memory],
+    window: Window,
+) -> torch.Tensor:
+    """Step 0: every place is read, and what leaves the last layer is computed in the window."""
+    inputs, outputs = head.enter(states, embedded)
+    for number, layer in enumerate(head.draft_layers):
+        if number:
+            inputs = head.enter_later(number, outputs)
+        memories[number].remember(layer, inputs, rotation)
+        if number + 1 == head.num_layers:
+            queries = layer.queries(window.of(inputs), window.rotation(rotation))
+            outputs = window.of(outputs)
+            seen = memories[number].seen(0)
+        else:
+            queries = layer.queries(inputs, rotation)
+            seen = torch.ones(2 * inputs.shape[1:2], dtype=torch.bool, device=inputs.device).tril()
+        keys, values = memories[number].first
+        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+        outputs = layer.finish(attended, outputs)
+    return outputs
+
+
 class _Memory:
     """Keys and values of one layer: of the target's states, and of each step of the draft."""
 
-    def __init__(self) -> None:
-        self.keys: list[torch.Tensor] = []
-        self.values: list[torch.Tensor] = []
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._drafted: list[tuple[torch.Tensor, torch.Tensor]] = []
 
+    def remember(self, layer: DraftLayer, inputs: torch.Tensor, rotation: Rotation) -> None:
+        """Takes the keys and values of the target's states, of all places."""
+        self.first = _repeated(layer, *layer.keys_values(inputs, rotation))
 
-def _attended(
-    layer: DraftLayer,
-    inputs: torch.Tensor,
-    residual: torch.Tensor,
-    rotation: Rotation,
-    memory: _Memory,
-) -> torch.Tensor:
-    """Runs a layer for the next step of a draft, and remembers its keys and values."""
-    queries, keys, values = layer.project(inputs, rotation)
-    groups = queries.shape[1] // keys.shape[1]
-    memory.keys.append(keys.repeat_interleave(groups, dim=1))
-    memory.values.append(values.repeat_interleave(groups, dim=1))
-    step = len(memory.keys) - 1
-    if not step:
-        attended = F.scaled_dot_product_attention(
-            queries, memory.keys[0], memory.values[0], is_causal=True
-        )
+    def seen(self, step: int) -> torch.Tensor:
+        """Which places' own states a place still sees at a step, ``[batch, 1, width, places]``."""
+        keys = torch.arange(self.first[0].shape[2], device=self._window.places.device)
+        allowed = keys <= (self._window.places - step).unsqueeze(-1)
+        return allowed.unsqueeze(1)
+
+    def attended(
+        self, layer: DraftLayer, inputs: torch.Tensor, residual: torch.Tensor, rotation: Rotation
+    ) -> torch.Tensor:
+        """Runs a layer for the next step of a draft, and remembers its keys and values."""
+        queries, *drafted = layer.project(inputs, rotation)
+        self._drafted.append(_repeated(layer, *drafted))
+        step, scale = len(self._drafted), queries.shape[-1] ** -0.5
+        keys, values = self.first
+        scores = [(queries @ keys.transpose(-1, -2) * scale).masked_fill(~self.seen(step), _FAR)]
+        for back, (own, _) in enumerate(self._drafted, start=1):
+            found = (queries * _later(own, step - back, dim=2)).sum(-1, keepdim=True)
+            scores.append(found * scale)
+        shares = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
+        length = keys.shape[2]
+        attended = shares[..., :length] @ values
+        for back, (_, own) in enumerate(self._drafted, start=1):
+            share = shares[..., length + back - 1].unsqueeze(-1)
+            attended = attended + share * _later(own, step - back, dim=2)
         return layer.finish(attended, residual)
-    scale = queries.shape[-1] ** -0.5
-    length = queries.shape[2]
-    seen = torch.ones(length, length, dtype=torch.bool, device=queries.device).tril(-step)
-    scores = [(queries @ memory.keys[0].transpose(-1, -2) * scale).masked_fill(~seen, _FAR)]
-    for back in range(1, step + 1):
-        drafted = _later(memory.keys[back], step - back, dim=2)
-        scores.append((queries * drafted).sum(-1, keepdim=True) * scale)
-    shares = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
-    attended = shares[..., :length] @ memory.values[0]
-    for back in range(1, step + 1):
-        share = shares[..., length + back - 1].unsqueeze(-1)
-        attended = attended + share * _later(memory.values[back], step - back, dim=2)
-    return layer.finish(attended, residual)
+
+
+def _repeated(
+    layer: DraftLayer, keys: torch.Tensor, values: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One key/value head for each head."""
+    groups = layer.config.num_heads // layer.config.num_kv_heads
+    return keys.repeat_interleave(groups, dim=1), values.repeat_interleave(groups, dim=1)
 
 
 def _later(states: torch.Tensor, by: int, dim: int = 1) -> torch.Tensor:
@@ -242,11 +351,11 @@ def _later(states: torch.Tensor, by: int, dim: int = 1) -> torch.Tensor:
 def _aligned(
     right: torch.Tensor,
     rows: torch.Tensor,
-    places: torch.Tensor,
+    slots: torch.Tensor,
     shape: torch.Size,
     number: int,
 ) -> torch.Tensor:
     """Lists for each position where a draft starts whether its token at this depth was right."""
     grid = torch.zeros(shape[0], shape[1] + number, dtype=torch.bool, device=right.device)
-    grid[rows, places] = right
-    return grid[rows, places + number].clone()
+    grid[rows, slots] = right
+    return grid[rows, slots + number].clone()

@@ -60,7 +60,8 @@ class FeatureStore:
     def num_done(self) -> int:
         """Texts whose states are there."""
         path = self.folder / _DONE
-        return int(path.read_text()) if path.is_file() else 0
+        text = path.read_text().strip() if path.is_file() else ""
+        return int(text) if text.isdecimal() else 0
 
     def fill(self, progress: bool = False) -> None:
         """Computes what is missing.
@@ -78,7 +79,7 @@ class FeatureStore:
                     self._compute(batch)
                     bar.update(sum(len(self._texts[place].token_ids) for place in batch))
                 self._data.flush()
-                (self.folder / _DONE).write_text(str(last))
+                _write(self.folder / _DONE, str(last))
                 first = last
 
     def of(self, place: int) -> torch.Tensor:
@@ -109,6 +110,7 @@ class FeatureStore:
         path = self.folder / _DATA
         size = 2 * self._shape[0] * self._shape[1]
         if not path.is_file() or path.stat().st_size != size:
+            (self.folder / _DONE).unlink(missing_ok=True)
             with path.open("wb") as file:
                 file.truncate(size)
         return path
@@ -122,7 +124,7 @@ class FeatureStore:
         path = self.folder / _META
         if not path.is_file():
             content = {**meta, "layers": list(self.layers)}
-            path.write_text(json.dumps(content), encoding="utf-8")
+            _write(path, json.dumps(content))
             return
         known = json.loads(path.read_text(encoding="utf-8"))
         self._stored = tuple(known["layers"])
@@ -137,6 +139,13 @@ class FeatureStore:
             f"{self.folder} holds the features of other {key}: {known!r}, not {wanted!r}",
             hint="name another folder, or remove this one",
         )
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a note in one step: it is the old one or the new one."""
+    beside = path.with_suffix(".part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
 
 
 def _width(target: TargetModel, layers: Sequence[int]) -> int:

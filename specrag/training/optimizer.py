@@ -39,7 +39,7 @@ class OptimizerSettings:
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
             raise ConfigError(f"unknown optimizer {self.name!r}; {suggest(self.name, OPTIMIZERS)}")
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate must be above 0, got {self.learning_rate}")
 
 

@@ -164,11 +164,12 @@ def test_each_file_of_commands_is_registered() -> None:
     folder = Path(module.__file__).parent
     files = {path.stem for path in folder.glob("*.py") if "import typer" in path.read_text("utf-8")}
     registered = {target.partition(":")[0].rpartition(".")[2] for target, _ in COMMANDS.values()}
-    # The commands of `index` are registered together.
+    # The commands of `index` are registered together, and those of `train`.
     assert registered == files - {
         "main",
         "decoding_options",
         "index",
+        "train",
         "index_changes",
         "index_options",
     }

@@ -22,6 +22,7 @@ class EagleHead(FeatureHead):
         config: Its shape.
     """
 
+    config: EagleConfig
     feature_layers = (FINAL_NORM,)
 
     def __init__(self, config: EagleConfig) -> None:

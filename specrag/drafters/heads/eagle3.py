@@ -21,6 +21,8 @@ class Eagle3Head(FeatureHead):
         config: Its shape.
     """
 
+    config: Eagle3Config
+
     def __init__(self, config: Eagle3Config) -> None:
         layer = config.layer
         width, eps = layer.hidden_size, layer.norm_eps

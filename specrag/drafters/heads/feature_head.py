@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from specrag.drafters.heads.config import DraftLayerConfig
+from specrag.drafters.heads.config import DraftLayerConfig, Eagle3Config, EagleConfig
 from specrag.drafters.heads.layer import DraftLayer, Rotary, attend
 from specrag.models.kv_cache import KVCache
 
@@ -24,9 +24,11 @@ class FeatureHead(nn.Module, ABC):
         input_sizes: Width of what the attention of each layer reads.
 
     Attributes:
+        config: Its shape.
         feature_layers: What of the target it reads, see ``TargetModel``.
     """
 
+    config: EagleConfig | Eagle3Config
     feature_layers: tuple[int, ...]
 
     def __init__(self, layer: DraftLayerConfig, input_sizes: Sequence[int]) -> None:

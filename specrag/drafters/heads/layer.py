@@ -59,11 +59,33 @@ class DraftLayer(nn.Module):
             inputs: ``[batch, n, input_size]``.
             rotation: Of the positions.
         """
-        queries, keys, values = (self._heads(f"{name}_proj", inputs) for name in "qkv")
+        return self.queries(inputs, rotation), *self.keys_values(inputs, rotation)
+
+    def queries(self, inputs: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+        """Returns queries alone, ``[batch, heads, n, head_dim]``.
+
+        Args:
+            inputs: ``[batch, n, input_size]``.
+            rotation: Of the positions.
+        """
+        queries = self._heads("q_proj", inputs)
         if self.config.qk_norm:
             queries = self.self_attn["q_norm"](queries)
+        return rotated(queries, rotation)
+
+    def keys_values(
+        self, inputs: torch.Tensor, rotation: Rotation
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns keys and values alone, ``[batch, kv_heads, n, head_dim]`` each.
+
+        Args:
+            inputs: ``[batch, n, input_size]``.
+            rotation: Of the positions.
+        """
+        keys = self._heads("k_proj", inputs)
+        if self.config.qk_norm:
             keys = self.self_attn["k_norm"](keys)
-        return rotated(queries, rotation), rotated(keys, rotation), values
+        return rotated(keys, rotation), self._heads("v_proj", inputs)
 
     def finish(self, attended: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """Returns the states that leave the layer, ``[batch, n, hidden]``.
@@ -87,6 +109,10 @@ class DraftLayer(nn.Module):
 class Rotary(nn.Module):
     """The rotation of positions, of any kind that transformers knows.
 
+    Frequencies are those of texts as long as the head was trained on, whatever is read: kinds
+    that change them with the length would turn keys that are cached already, and rows of a batch
+    by each other's length. A head looks no further back than that anyway.
+
     Args:
         config: Of the layers that use it.
     """
@@ -94,14 +120,18 @@ class Rotary(nn.Module):
     def __init__(self, config: DraftLayerConfig) -> None:
         super().__init__()
         shape = LlamaConfig(
-            hidden_size=config.hidden_size,
+            # Only head_dim counts; transformers wants a width that the heads divide.
+            hidden_size=config.num_heads * config.head_dim,
             num_attention_heads=config.num_heads,
             num_key_value_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             max_position_embeddings=config.max_positions,
             rope_parameters=dict(config.rope),
         )
-        self.inner = LlamaRotaryEmbedding(shape)
+        found = LlamaRotaryEmbedding(shape)
+        # No buffer: in half precision a position of 1000 would be turned wrong by a radian.
+        self._frequencies = found.inv_freq.detach().clone().float()
+        self._scaling = float(found.attention_scaling)
 
     def forward(self, positions: torch.Tensor, like: torch.Tensor) -> Rotation:
         """Returns the rotation of some positions.
@@ -110,8 +140,11 @@ class Rotary(nn.Module):
             positions: ``[batch, n]``.
             like: Any tensor of the wanted type and device.
         """
-        found: Rotation = self.inner(like, positions)
-        return found
+        self._frequencies = self._frequencies.to(like.device)
+        angles = positions.unsqueeze(-1).float() * self._frequencies
+        angles = torch.cat([angles, angles], dim=-1)
+        cosines, sines = angles.cos() * self._scaling, angles.sin() * self._scaling
+        return cosines.to(like.dtype), sines.to(like.dtype)
 
 
 def rotated(states: torch.Tensor, rotation: Rotation) -> torch.Tensor:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from specrag.drafters.heads.config import Eagle3Config
 from specrag.drafters.heads.feature_head import FeatureHead
+from specrag.drafters.heads.logit_rule import hidden_size_of
 from specrag.drafters.heads.projection import Projection
 from specrag.errors import ConfigError, ModelError
 from specrag.models.target import TargetModel
@@ -16,6 +19,33 @@ from specrag.models.target import TargetModel
 Head = TypeVar("Head", bound=nn.Module)
 Embed = Callable[[torch.Tensor], torch.Tensor]
 """Token ids to embeddings."""
+
+
+def check_sizes(head: FeatureHead, target: TargetModel) -> None:
+    """Refuses a head whose sizes are not those of a target.
+
+    Args:
+        head: The head.
+        target: Whose states and tokens it shall read.
+
+    Raises:
+        ConfigError: It was made for another model; the message has the sizes of both.
+    """
+    config, width = head.config, hidden_size_of(target)
+    if config.vocab_size != target.vocab_size:
+        raise ConfigError(
+            f"the head was made for {config.vocab_size} tokens, but {target.name} has "
+            f"{target.vocab_size}",
+            hint="take a head that was trained for this model",
+        )
+    reads = config.layer.hidden_size
+    if isinstance(config, Eagle3Config):
+        reads = config.target_hidden_size
+    if width not in (None, reads):
+        raise ConfigError(
+            f"the head reads states of width {reads}, but those of {target.name} have {width}",
+            hint="take a head that was trained for this model",
+        )
 
 
 def embedding_of(head: FeatureHead, target: TargetModel) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -38,7 +68,7 @@ def embedding_of(head: FeatureHead, target: TargetModel) -> Callable[[torch.Tens
         raise ConfigError(
             f"the head is {needed} wide and has no token embeddings of its own; those of "
             f"{target.name} are {width} wide",
-            hint="the head was made for another model",
+            hint="take a head that was trained for this model",
         )
     return found
 
@@ -64,16 +94,16 @@ def projection_of(
 
 
 def fitted(head: Head, target: TargetModel) -> Head:
-    """Returns a head in the precision of its target and on its device, ready to draft.
+    """Returns a head in the precision of its target and on its device; a copy where it is not.
 
     Args:
         head: Any.
         target: Its target.
     """
-    ready = head.to(target.device, target.dtype).eval()
-    for parameter in ready.parameters():
-        parameter.requires_grad_(False)
-    return ready
+    parameter = next(head.parameters())
+    if (parameter.device, parameter.dtype) == (target.device, target.dtype):
+        return head
+    return copy.deepcopy(head).to(target.device, target.dtype)
 
 
 def input_embedding(target: TargetModel) -> Any:

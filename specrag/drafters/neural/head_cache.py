@@ -161,7 +161,8 @@ class HeadLevel:
         """What its cost depends on."""
         parameter = next(self.head.parameters())
         size = len(self.projection.token_ids)
-        return repr(self.head.layer_config), self.head.num_layers, size, parameter.dtype
+        kind = type(self.head).__name__
+        return kind, repr(self.head.config), size, parameter.dtype
 
     @torch.inference_mode()
     def prepare(self) -> Callable[[], object]:
