@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specrag.decoding.budget import DraftBudget
+from specrag.decoding.budget import DraftBudget, SpeculationConfig
 from specrag.decoding.drafter import DraftSession
+from specrag.decoding.generator import SpeculativeGenerator
+from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.drafters.checkpoints.checkpoint import HeadCheckpoint
 from specrag.drafters.checkpoints.files import HeadFiles
@@ -24,23 +27,26 @@ from specrag.drafters.checkpoints.reader import checkpoint_of
 from specrag.drafters.checkpoints.target_shape import TargetShape
 from specrag.drafters.eagle import EagleDrafter
 from specrag.drafters.heads.feature_head import FeatureHead
+from specrag.drafters.heads.layer import Rotary, Rotation
 from specrag.drafters.heads.medusa import MedusaHeads
 from specrag.drafters.heads.projection import Projection
 from specrag.drafters.heads.surroundings import embedding_of, projection_of
 from specrag.drafters.heads.teacher import teacher_forced
 from specrag.drafters.medusa import MedusaDrafter
-from specrag.drafters.neural.head_session import HeadOptions
+from specrag.drafters.neural.head_session import HeadOptions, HeadSession
 from specrag.drafters.trees.tree_shape import TreeShape
 from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.kv_cache import KVCache
 from specrag.models.masks import additive
 from specrag.models.target import FINAL_NORM
+from specrag.models.tiny import tiny_tokenizer
 from tests.drafters.kit import TOKENIZER, VOCAB, context
 
 FOLDER = Path(__file__).parent / "reference"
 EAGLES = ("eagle", "eagle_two_layers", "eagle3", "eagle3_whole")
 MEDUSAS = ("medusa", "medusa_two_layers")
-CLOSE = {"rtol": 0.0, "atol": 1e-4}
+LOOPS = ("decoding_eagle", "decoding_eagle3")
+TOLERANCE = 1e-4
 NUM_CASES = 4
 
 Paths = dict[tuple[int, ...], float]
@@ -84,29 +90,30 @@ def reference(name: str) -> Reference:
     shape = TargetShape("reference", VOCAB, width, num_layers=8, head_dim=16)
     checkpoint = checkpoint_of(HeadFiles(name, record["config"], weights), shape)
     embeddings = given.get("embed_tokens", weights.get("embed_tokens.weight"))
-    target = shell(width, embeddings if width == 32 else None, given.get("lm_head"))
+    target = shell(width, embeddings, given.get("lm_head"))
     return Reference(record, given, checkpoint, target)
+
+
+def llama(**fields: Any) -> LlamaForCausalLM:
+    config = LlamaConfig(bos_token_id=None, eos_token_id=0, tie_word_embeddings=False, **fields)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return LlamaForCausalLM(config).float().eval()
 
 
 def shell(
     width: int, embeddings: torch.Tensor | None, lm_head: torch.Tensor | None
 ) -> HuggingFaceTarget:
     """A target of which only embeddings and LM head are asked for."""
-    config = LlamaConfig(
+    model = llama(
         vocab_size=VOCAB,
         hidden_size=width,
         intermediate_size=8,
         num_hidden_layers=1,
         num_attention_heads=4,
-        num_key_value_heads=2,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-        tie_word_embeddings=False,
     )
-    model = LlamaForCausalLM(config).float()
     with torch.no_grad():
-        if embeddings is not None:
+        if embeddings is not None and embeddings.shape[1] == width:
             model.get_input_embeddings().weight.copy_(embeddings)
         if lm_head is not None:
             model.get_output_embeddings().weight.copy_(lm_head)
@@ -145,9 +152,7 @@ def tell(session: DraftSession, row: int, name: str, number: int) -> None:
     ends = [sum(map(len, blocks[:count])) - 1 for count in (number, number + 1)]
     start, end = max(0, ends[0]), ends[1]
     layers = eagle(name).feature_layers
-    states = {
-        layer: part[start:end] for layer, part in zip(layers, features(name), strict=True)
-    }
+    states = {layer: part[start:end] for layer, part in zip(layers, features(name), strict=True)}
     session.observe(row, reference(name).record["rounds"][number], states)
 
 
@@ -163,6 +168,10 @@ def paths(tree: DraftTree) -> Paths:
     }
     assert len(found) == len(tree)
     return found
+
+
+def assert_close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=TOLERANCE)
 
 
 def recorded(tree: Mapping[str, list[Any]]) -> DraftTree:
@@ -185,21 +194,36 @@ def test_a_head_says_what_the_authors_code_says(name: str) -> None:
         (whole,) = teacher_forced(head, [part.unsqueeze(0) for part in features(name)], embedded)
     names = projection_of(head, made.target, made.checkpoint.draft_token_ids)
 
-    torch.testing.assert_close(after[0], made.given["hidden"], **CLOSE)
-    torch.testing.assert_close(names.logits(read)[0], made.given["logits"], **CLOSE)
-    torch.testing.assert_close(whole, read, **CLOSE)
+    assert_close(after[0], made.given["hidden"])
+    assert_close(names.logits(read)[0], made.given["logits"])
+    assert_close(whole, read)
 
 
 @pytest.mark.parametrize("case", range(NUM_CASES))
 @pytest.mark.parametrize("name", EAGLES)
-def test_the_trees_are_those_of_the_authors_round_after_round(name: str, case: int) -> None:
+def test_the_trees_are_those_of_the_authors_round_after_round(
+    name: str, case: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = reference(name).record["cases"][case]
     session = opened(name, [0])
+    spans: list[list[int]] = []
+    rotate = Rotary.forward
+
+    def noting(rotary: Rotary, positions: torch.Tensor, like: torch.Tensor) -> Rotation:
+        spans.append([int(positions.min()), int(positions.max())])
+        return rotate(rotary, positions, like)
+
+    # The attention sees distances only, so no tree tells whether the first position is 0.
+    monkeypatch.setattr(Rotary, "forward", noting)
     for number, tree in enumerate(wanted["trees"]):
         tell(session, 0, name, number)
         (found,) = session.propose([0], [budget(wanted)])
 
-        assert paths(found) == pytest.approx(paths(recorded(tree)), abs=1e-4)
+        assert paths(found) == pytest.approx(paths(recorded(tree)), abs=TOLERANCE)
+        # Levels that cannot change the tree any more are not evaluated.
+        assert spans == tree["positions"][: len(spans)]
+        assert found.max_depth <= len(spans)
+        spans.clear()
 
 
 @pytest.mark.parametrize("name", EAGLES)
@@ -210,7 +234,7 @@ def test_rows_side_by_side_draft_as_each_alone(name: str) -> None:
     found = session.propose(range(len(stages)), [budget(case) for case, _ in stages])
 
     for tree, (case, round_) in zip(found, stages, strict=True):
-        assert paths(tree) == pytest.approx(paths(recorded(case["trees"][round_])), abs=1e-4)
+        assert paths(tree) == pytest.approx(paths(recorded(case["trees"][round_])), abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", MEDUSAS)
@@ -220,7 +244,7 @@ def test_medusa_heads_say_what_the_authors_code_says(name: str) -> None:
     assert isinstance(heads, MedusaHeads)
     said = heads.logits(made.given["states"], Projection.shared(made.target))
 
-    torch.testing.assert_close(said.transpose(0, 1), made.given["logits"], **CLOSE)
+    assert_close(said.transpose(0, 1), made.given["logits"])
 
 
 @pytest.mark.parametrize("name", MEDUSAS)
@@ -241,3 +265,53 @@ def test_the_sparse_trees_of_medusa_are_those_of_the_authors(name: str) -> None:
         assert paths(found).keys() == paths(wanted).keys()
         assert max(max(way) for way in shape) < 10
         assert sum(parent == ROOT for parent in found.parents) == 10
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_whole_answer_goes_as_in_the_authors_loop(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    tensors = load_file(FOLDER / f"{name}.safetensors")
+    mine = {key: value for key, value in tensors.items() if not key.startswith("target.")}
+    model = llama(**record["target"])
+    model.load_state_dict(
+        {key.removeprefix("target."): tensors[key] for key in tensors.keys() - mine}
+    )
+    target = HuggingFaceTarget(model, "authors")
+    checkpoint = checkpoint_of(HeadFiles(name, record["config"], mine), TargetShape.of(target))
+    head = checkpoint.build()
+    assert isinstance(head, FeatureHead)
+    seen: list[tuple[int, DraftTree]] = []
+    propose = HeadSession.propose
+
+    def noting(
+        session: HeadSession, rows: Sequence[int], budget: Sequence[DraftBudget]
+    ) -> list[DraftTree]:
+        trees = propose(session, rows, budget)
+        seen.append((session._rows[0].num_known + 1, trees[0]))
+        return trees
+
+    monkeypatch.setattr(HeadSession, "propose", noting)
+    drafter = EagleDrafter(
+        head, checkpoint.draft_token_ids, options=HeadOptions(min_confidence=0.0)
+    )
+    most, answer = budget(record), record["answer"]
+    config = SpeculationConfig(
+        num_speculative_tokens=most.num_speculative_tokens,
+        max_depth=most.max_depth,
+        branching=most.branching,
+        policy="fixed",
+        min_acceptance=0.0,
+    )
+    generator = SpeculativeGenerator(target, tiny_tokenizer(40), drafter, config)
+    # Near its end an answer is drafted for no further than it goes.
+    wish = SamplingParams(max_tokens=len(answer) + 2 * most.max_depth, ignore_eos=True)
+    (found,) = generator.generate_batch([record["prompt"]], wish)
+
+    assert list(found.token_ids[: len(answer)]) == answer
+    assert max(b[0] - a[0] for a, b in pairwise(seen)) == most.max_depth + 1
+    assert len(seen) > len(record["trees"])
+    for (length, tree), wanted in zip(seen, record["trees"], strict=False):
+        assert length == wanted["length"]
+        assert paths(tree) == pytest.approx(paths(recorded(wanted)), abs=TOLERANCE)
