@@ -167,11 +167,16 @@ def _train(
 
 
 def _draw(report: RunReport, out: Path) -> None:
+    from specrag.errors import MissingExtraError
     from specrag.evaluation.plots.canvas import save
     from specrag.evaluation.plots.training import training_curves
 
     title = f"{report.card['kind']} for {report.card['target']}"
-    figure = training_curves(report.history, title)
+    try:
+        figure = training_curves(report.history, title)
+    except MissingExtraError as error:  # what was trained is there, with or without its picture
+        typer.echo(f"no picture of the training: {error}", err=True)
+        return
     if figure is not None:
         save(figure, out / "training.png")
 
@@ -183,5 +188,5 @@ def _echo(card: dict[str, Any], out: Path) -> None:
     shares = ", ".join(f"{value:.1%}" for value in accepted)
     echo_field("Accepted", f"{shares} by depth, on texts held out")
     echo_field("Time", f"{card['seconds']} s")
-    kind = card["kind"]
-    echo_field("Use it", f"specrag generate --drafter {kind}:{out} ...")
+    drafter = shlex.quote(f"{card['kind']}:{out}")
+    typer.echo(f"specrag generate --drafter {drafter} ...")  # to be copied, so never wrapped

@@ -129,7 +129,8 @@ class DraftModelDrafter(Drafter):
             return
         self._parts = self._parts or self._load(target, tokenizer)
         self._pair = DraftPair.of(target, tokenizer, self._parts)
-        self.levels = (ModelLevel(self._pair.model),)
+        below = () if self.drafter is None else self.drafter.levels
+        self.levels = (*below, ModelLevel(self._pair.model))
         self.device = self._pair.model.device.type
 
     def open(self, contexts: Sequence[DraftContext]) -> DraftModelSession:

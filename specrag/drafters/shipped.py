@@ -11,6 +11,7 @@ from specrag.errors import ModelError, suggest
 from specrag.models.target import TargetModel
 
 CARD = "card.json"
+_TRAINED = {"eagle3": "eagle", "draft": "distill"}
 _FOLDER = Path(__file__).parent / "shipped_heads"
 
 
@@ -58,10 +59,11 @@ def shipped_head(kind: str, target: TargetModel, folder: Path = _FOLDER) -> Ship
     if found is None:
         names = sorted({head.target for head in known})
         there = f"; there is one for {', '.join(names)}" if names else ""
+        what = "model" if kind == "draft" else "head"
         raise ModelError(
-            f"no {kind} head ships for {target.name}{there}",
-            hint=f"name a head: {kind}:FOLDER or {kind}:HUB-NAME, or train one: "
-            f"specrag train {kind}",
+            f"no {kind} {what} ships for {target.name}{there}",
+            hint=f"name a {what}: {kind}:FOLDER or {kind}:HUB-NAME, or train one: "
+            f"specrag train {_TRAINED.get(kind, kind)}",
         )
     return found
 

@@ -95,6 +95,9 @@ def new_eagle3(
         # The highest layer goes through as it is: the head begins as the target would go on.
         head.fc.weight[:, -layer.hidden_size :] += torch.eye(layer.hidden_size)
         _like_the_last_layers(head, target)
+        _copy(
+            head.hidden_norm, getattr(target.decoder_layers[-num_layers], "input_layernorm", None)
+        )
         _copy(head.norm, target.final_norm)
     return head
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from specrag.drafters.heads.projection import Projection
 from specrag.errors import ConfigError
 from specrag.models.slim import copied_layers, own_weights, save_slim, slim_model
 from specrag.models.target import FINAL_NORM
@@ -29,20 +30,27 @@ class DistillObjective(nn.Module):
 
     Args:
         slim: The draft model, see ``slim_model``.
-        vocab_size: Of the target.
+        projection: The target's LM head, of the tokens that the model can say, in the precision
+            of the features.
     """
 
-    def __init__(self, slim: Any, vocab_size: int) -> None:
+    def __init__(self, slim: Any, projection: Projection) -> None:
         super().__init__()
         self.slim = slim
-        head = slim.get_output_embeddings()
-        self._rows, self._token_ids = head.rows.float(), head.token_ids
-        self._known = torch.zeros(vocab_size, dtype=torch.bool, device=head.token_ids.device)
-        self._known[head.token_ids] = True
+        self._projection = projection
         own = own_weights(slim)
         slim.get_input_embeddings().requires_grad_(False)
         for parameter in own.values():
             parameter.requires_grad_(True)
+        slim.eval()
+
+    def train(self, mode: bool = True) -> DistillObjective:
+        """Leaves the draft model as it drafts: nothing in it is dropped at random.
+
+        Args:
+            mode: Is not used.
+        """
+        return self
 
     def forward(self, batch: TrainingBatch) -> Objective:
         """Returns the loss of a batch, and how many tokens in a row the model gets right.
@@ -51,16 +59,22 @@ class DistillObjective(nn.Module):
             batch: With the features behind the final norm.
         """
         rows, places = batch.answer[:, 1:].nonzero(as_tuple=True)
-        states = self.slim.get_decoder()(input_ids=batch.token_ids, use_cache=False)
-        logits = states.last_hidden_state[rows, places] @ self._rows.T
+        embedded = self.slim.get_input_embeddings()(batch.token_ids).to(
+            self._projection.weight.dtype
+        )
+        states = self.slim.get_decoder()(inputs_embeds=embedded, use_cache=False)
+        logits = self._projection.logits(states.last_hidden_state[rows, places])
         with torch.no_grad():
-            theirs = torch.softmax(batch.features[FINAL_NORM][rows, places] @ self._rows.T, dim=-1)
+            teacher = self._projection.logits(batch.features[FINAL_NORM][rows, places])
+            theirs = torch.softmax(teacher, dim=-1)
         said = batch.token_ids[rows, places + 1]
         losses = -(theirs * torch.log_softmax(logits, dim=-1)).sum(-1)
-        weight = self._known[said]
+        wanted = self._projection.places(said)
+        weight = wanted >= 0
         loss = (losses * weight).sum() / weight.sum().clamp(min=1)
-        right = torch.zeros(batch.token_ids.shape[0], batch.token_ids.shape[1] + _DEPTH)
-        right[rows, places] = (self._token_ids[logits.detach().argmax(-1)] == said).float().cpu()
+        shape = (batch.token_ids.shape[0], batch.token_ids.shape[1] + _DEPTH)
+        right = torch.zeros(shape, device=logits.device)
+        right[rows, places] = (logits.detach().argmax(-1) == wanted).float()
         in_a_row = torch.stack([right[rows, places + depth] for depth in range(_DEPTH)]).cumprod(0)
         metrics = {f"accepted_{n}": float(v) for n, v in enumerate(in_a_row.sum(1).tolist())}
         return Objective(loss, {**metrics, "positions": float(len(rows))})
@@ -104,8 +118,10 @@ class DistillKind(HeadKind):
         slim = slim_model(target, self.num_layers, vocabulary)
         last = len(target.decoder_layers) - 1
         spread = torch.linspace(0, last, self.num_layers) if self.num_layers > 1 else [last]
-        copied_layers(target, slim, [round(float(number)) for number in spread])
-        objective = DistillObjective(slim, target.vocab_size)
+        layers = [round(float(number)) for number in spread]
+        copied_layers(target, slim, layers, torch.float32)
+        projection = Projection.shared(target, vocabulary).to(dtype=torch.float32)
+        objective = DistillObjective(slim, projection)
         return Trainee(objective, partial(_write, slim=slim, target=target))
 
 

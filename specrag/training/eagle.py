@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from torch.nn import functional as F
 
 from specrag.drafters.heads.feature_head import FeatureHead
 from specrag.drafters.heads.layer import DraftLayer, Rotation
+from specrag.drafters.heads.projection import Projection
+from specrag.drafters.heads.surroundings import Embed
 from specrag.errors import ConfigError
 from specrag.models.target import FINAL_NORM
 from specrag.training.batches import TrainingBatch
@@ -37,6 +40,10 @@ class EagleLossSettings:
     def __post_init__(self) -> None:
         if self.num_steps < 1:
             raise ConfigError(f"num_steps must be at least 1, got {self.num_steps}")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay must be above 0 and at most 1, got {self.decay}")
+        if not 0 <= self.state_weight < math.inf:
+            raise ConfigError(f"state_weight must be 0 or more, got {self.state_weight}")
 
 
 class EagleObjective(nn.Module):
@@ -49,30 +56,25 @@ class EagleObjective(nn.Module):
 
     Args:
         head: To train.
-        embedding: The target's token embeddings, ``[vocab, hidden]``; not trained.
-        lm_rows: Rows of the target's LM head, ``[draft vocab, hidden]``: what the answer is
-            measured against, and read by heads without one of their own. Not trained.
-        token_ids: The tokens that these rows stand for, ``[draft vocab]``.
-        vocab_size: Of the target.
+        embed: The token embeddings that the head reads; the target's are not trained.
+        projection: The target's LM head, of the draft vocabulary: what the answer is measured
+            against, and read by heads without one of their own. Not trained.
         settings: Weights of the loss.
     """
 
     def __init__(
         self,
         head: FeatureHead,
-        embedding: torch.Tensor,
-        lm_rows: torch.Tensor,
-        token_ids: torch.Tensor,
-        vocab_size: int,
+        embed: Embed,
+        projection: Projection,
         settings: EagleLossSettings | None = None,
     ) -> None:
         super().__init__()
         self.head = head
         self.settings = settings or EagleLossSettings()
-        self._embedding, self._lm_rows = embedding, lm_rows
-        self._token_ids = token_ids
-        self._place = torch.full((vocab_size,), -1, dtype=torch.long, device=token_ids.device)
-        self._place[token_ids] = torch.arange(len(token_ids), device=token_ids.device)
+        # In a list, so that a module of the target is none of this one's.
+        self._around = [embed]
+        self._projection = projection
 
     def forward(self, batch: TrainingBatch) -> Objective:
         """Returns the loss of a batch, and how often each step was right.
@@ -80,7 +82,7 @@ class EagleObjective(nn.Module):
         Args:
             batch: With the head's features and those behind the final norm.
         """
-        wanted = _Wanted.of(batch, self._lm_rows)
+        wanted = _Wanted.of(batch, self._projection)
         window = Window.around(batch.answer, self.settings.num_steps - 1)
         found = [
             self._step(number, *step, wanted, window)
@@ -141,26 +143,26 @@ class EagleObjective(nn.Module):
         real, slots = places >= number, places - window.starts[rows]
         logits = self._logits(read[rows, slots])
         loss = -(wanted.probs * torch.log_softmax(logits, dim=-1)).sum(-1)
-        weight = (self._place[wanted.said] >= 0) & real
+        weight = (self._projection.places(wanted.said) >= 0) & real
         loss = (loss * weight).sum() / weight.sum().clamp(min=1)
         if self.settings.state_weight:
-            loss = loss + self.settings.state_weight * F.smooth_l1_loss(
-                states[rows, slots][real], wanted.states[real]
-            )
-        right = self._token_ids[logits.detach().argmax(-1)] == wanted.said
+            off = F.smooth_l1_loss(states[rows, slots], wanted.states, reduction="none").mean(-1)
+            off = (off * real).sum() / real.sum().clamp(min=1)
+            loss = loss + self.settings.state_weight * off
+        right = self._projection.token_ids[logits.detach().argmax(-1)] == wanted.said
         return _Step(loss, _aligned(right & real, rows, slots, read.shape[:2], number))
 
     def _logits(self, read: torch.Tensor) -> torch.Tensor:
         own = getattr(self.head, "lm_head", None)
-        logits: torch.Tensor = read @ self._lm_rows.T if own is None else own(read)
+        logits: torch.Tensor = self._projection.logits(read) if own is None else own(read)
         return logits
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
-        own = getattr(self.head, "embed_tokens", None)
-        embedded: torch.Tensor = (
-            F.embedding(token_ids, self._embedding) if own is None else own(token_ids)
-        )
-        return embedded
+        (embed,) = self._around
+        with torch.set_grad_enabled(torch.is_grad_enabled() and hasattr(self.head, "embed_tokens")):
+            embedded = embed(token_ids)
+        # In the precision of the head: the target's may be half of it.
+        return embedded.to(next(self.head.parameters()).dtype)
 
 
 class _Step(NamedTuple):
@@ -188,16 +190,16 @@ class _Wanted:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, batch: TrainingBatch, lm_rows: torch.Tensor) -> _Wanted:
+    def of(cls, batch: TrainingBatch, projection: Projection) -> _Wanted:
         """Reads it off the target's states, one position behind.
 
         Args:
             batch: The batch.
-            lm_rows: Rows of the target's LM head.
+            projection: The target's LM head, of the draft vocabulary.
         """
         rows, places = batch.answer[:, 2:].nonzero(as_tuple=True)
         states = batch.features[FINAL_NORM][rows, places + 1]
-        logits = states @ lm_rows.T
+        logits = projection.logits(states)
         said = batch.token_ids[rows, places + 2]
         return cls(rows, places, torch.softmax(logits, dim=-1), said, states)
 

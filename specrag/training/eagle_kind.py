@@ -12,6 +12,8 @@ from specrag.drafters.checkpoints.writer import write_head
 from specrag.drafters.heads.config import default_feature_layers
 from specrag.drafters.heads.eagle import EagleHead
 from specrag.drafters.heads.eagle3 import Eagle3Head
+from specrag.drafters.heads.projection import Projection
+from specrag.drafters.heads.surroundings import embedding_of
 from specrag.errors import ConfigError
 from specrag.models.target import FINAL_NORM
 from specrag.models.transformers_target import TransformersTarget
@@ -20,7 +22,7 @@ from specrag.training.eagle import EagleLossSettings, EagleObjective
 from specrag.training.kind import HeadKind, Trainee
 
 GENERATIONS = (2, 3)
-_STATE_WEIGHT = 1.0
+_FEWEST_LAYERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,20 @@ class EagleKind(HeadKind):
 
         Args:
             target: The target.
+
+        Raises:
+            ConfigError: It has too few layers for an EAGLE-3 head.
         """
         if self.generation != 3:
             return (FINAL_NORM,)
-        return (*default_feature_layers(len(target.decoder_layers)), FINAL_NORM)
+        count = len(target.decoder_layers)
+        if count < _FEWEST_LAYERS:
+            raise ConfigError(
+                f"an EAGLE-3 head reads three layers of a target with {_FEWEST_LAYERS} or more; "
+                f"{target.name} has {count}",
+                hint="train one of generation 2",
+            )
+        return (*default_feature_layers(count), FINAL_NORM)
 
     def begin(self, target: TransformersTarget, vocabulary: torch.Tensor, seed: int) -> Trainee:
         """Returns a new head.
@@ -74,12 +86,9 @@ class EagleKind(HeadKind):
             head = new_eagle3(target, vocabulary, num_layers=self.num_layers, seed=seed)
         else:
             head = new_eagle(target, num_layers=self.num_layers, seed=seed)
-        model = target.model
-        embedding = model.get_input_embeddings().weight.detach().float()
-        rows = model.get_output_embeddings().weight.detach()[vocabulary].float()
-        objective = EagleObjective(
-            head.to(target.device), embedding, rows, vocabulary, target.vocab_size, self.loss
-        )
+        embed = embedding_of(head, target)
+        projection = Projection.shared(target, vocabulary).to(dtype=torch.float32)
+        objective = EagleObjective(head.to(target.device), embed, projection, self.loss)
         return Trainee(objective, partial(_write, head=head, token_ids=vocabulary))
 
 

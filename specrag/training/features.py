@@ -52,9 +52,15 @@ class FeatureStore:
         lengths = [len(text.token_ids) for text in texts]
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self._width = _width(target, layers)
+        self._meta = {"target": target.fingerprint, "texts": _digest(texts)}
         folder.mkdir(parents=True, exist_ok=True)
         self._check_meta()
         self._data = np.memmap(self._open(), np.uint16, "r+", shape=self._shape)
+
+    @property
+    def identity(self) -> str:
+        """A string that changes with the texts and with the target's weights."""
+        return "-".join(value[:16] for value in self._meta.values())
 
     @property
     def num_done(self) -> int:
@@ -117,18 +123,14 @@ class FeatureStore:
 
     def _check_meta(self) -> None:
         """Makes sure that the folder holds what is wanted; it may hold further layers."""
-        digest = hashlib.sha256()
-        for text in self._texts:
-            digest.update(np.array(text.token_ids, dtype=np.int64).tobytes() + b"|")
-        meta = {"target": self._target.fingerprint, "texts": digest.hexdigest()}
         path = self.folder / _META
         if not path.is_file():
-            content = {**meta, "layers": list(self.layers)}
+            content = {**self._meta, "layers": list(self.layers)}
             _write(path, json.dumps(content))
             return
         known = json.loads(path.read_text(encoding="utf-8"))
         self._stored = tuple(known["layers"])
-        for key, value in meta.items():
+        for key, value in self._meta.items():
             if known.get(key) != value:
                 raise self._other(key, known.get(key), value)
         if not set(self.layers) <= set(self._stored):
@@ -139,6 +141,13 @@ class FeatureStore:
             f"{self.folder} holds the features of other {key}: {known!r}, not {wanted!r}",
             hint="name another folder, or remove this one",
         )
+
+
+def _digest(texts: Sequence[TrainingText]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(np.array(text.token_ids, dtype=np.int64).tobytes() + b"|")
+    return digest.hexdigest()
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from specrag.models.transformers_target import TransformersTarget
+from specrag.training.batches import TrainingBatch
 
 
 class Trainee(NamedTuple):
@@ -19,10 +20,12 @@ class Trainee(NamedTuple):
     Attributes:
         objective: Returns the ``Objective`` of a batch; holds what learns.
         write: Writes what was learned into a folder, as a drafter reads it.
+        measure: Returns, of batches that are held out, what its card should tell besides.
     """
 
     objective: nn.Module
     write: Callable[[Path], None]
+    measure: Callable[[Iterable[TrainingBatch]], Mapping[str, Any]] | None = None
 
 
 class HeadKind(ABC):

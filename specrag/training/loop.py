@@ -19,7 +19,7 @@ from specrag.training.batches import TrainingBatch, epoch_order, make_batch
 from specrag.training.data import TrainingData
 from specrag.training.objective import Objective
 from specrag.training.optimizer import OptimizerSettings, make_optimizers, rate_at
-from specrag.training.state import load_state, save_state
+from specrag.training.state import load_state, read_counters, save_state
 
 STATE = "state.safetensors"
 HISTORY = "history.jsonl"
@@ -61,6 +61,7 @@ class Training:
         settings: How.
         folder: For states and figures.
         device: Where to compute.
+        about: What else must be the same when it is gone on with; plain data.
 
     Attributes:
         step: Steps that are done.
@@ -74,18 +75,22 @@ class Training:
         settings: TrainingSettings,
         folder: Path,
         device: torch.device | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         self._objective = objective
         self._data = data
         self._settings = settings
         self._folder = folder
         self._device = device or torch.device("cpu")
+        self._about = dict(about or {})
         self._lengths = [len(text.token_ids) for text in data.texts]
         self._optimizers = make_optimizers(objective.named_parameters(), settings.optimizer)
         folder.mkdir(parents=True, exist_ok=True)
         self.step, self.seconds = 0, 0.0
+        self._recent = Counter[str]()
         if (folder / STATE).is_file():
             self._resume()
+        self._forget_later()
 
     @property
     def num_steps(self) -> int:
@@ -106,7 +111,7 @@ class Training:
         """
         order = self._order()
         saved = started = time.perf_counter()
-        before, recent = self.seconds, Counter[str]()
+        before, recent = self.seconds, self._recent
         bar = tqdm(total=len(order), initial=self.step, desc="training", disable=not progress)
         with bar:
             while self.step < len(order):
@@ -133,7 +138,12 @@ class Training:
         path = self._folder / HISTORY
         if not path.is_file():
             return []
-        rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:  # the power went while it was written; it is measured again
+                break
         return [row for row in rows if row["step"] <= self.step]
 
     def evaluate(self) -> dict[str, float]:
@@ -141,12 +151,18 @@ class Training:
         total = Counter[str]()
         self._objective.eval()
         with torch.no_grad():
-            for places in self._held_out():
-                found = self._objective(self._batch(places))
+            for batch in self.held_out_batches():
+                found = self._objective(batch)
                 total.update(found.metrics)
                 total["loss"] += float(found.loss) * found.metrics["positions"]
         self._objective.train()
         return _averages(total)
+
+    def held_out_batches(self) -> Iterator[TrainingBatch]:
+        """Yields the held-out texts, in an order that is always the same."""
+        tokens = self._settings.batch_tokens
+        for places in epoch_order(self._lengths, self._data.held_out, tokens, 0):
+            yield self._batch(places)
 
     def _train_on(self, places: Sequence[int], num_steps: int) -> Objective:
         rate = rate_at(self.step, num_steps, self._settings.optimizer)
@@ -185,30 +201,41 @@ class Training:
                 self._lengths, self._data.train, self._settings.batch_tokens, seed + epoch
             )
             batches += order[: round(len(order) * min(1.0, epochs - epoch))]
-        return batches
-
-    def _held_out(self) -> Iterator[list[int]]:
-        yield from epoch_order(self._lengths, self._data.held_out, self._settings.batch_tokens, 0)
+        return batches or order[:1]
 
     def _batch(self, places: Sequence[int]) -> TrainingBatch:
         return make_batch(self._data.texts, self._data.store, places, self._device)
 
     def _save(self) -> None:
-        counters = {"step": self.step, "seconds": self.seconds, "plan": self._plan()}
+        counters = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "recent": dict(self._recent),
+            "plan": self._plan(),
+        }
         save_state(self._folder / STATE, self._objective, self._optimizers, counters)
 
     def _resume(self) -> None:
-        counters = load_state(self._folder / STATE, self._objective, self._optimizers)
-        if counters["plan"] != self._plan():
+        counters = read_counters(self._folder / STATE)
+        plan = self._plan()
+        others = {key: value for key, value in counters["plan"].items() if plan.get(key) != value}
+        if others:
+            wanted = {key: plan.get(key) for key in others}
             raise ConfigError(
-                f"{self._folder} holds a training with other settings or texts: "
-                f"{counters['plan']}, not {self._plan()}",
+                f"{self._folder} holds a training with other settings or texts: {others}, not "
+                f"{wanted}",
                 hint="name another folder, or remove this one",
             )
+        load_state(self._folder / STATE, self._objective, self._optimizers)
         self.step, self.seconds = counters["step"], counters["seconds"]
-        # What was measured after the state that is gone on from will be measured again.
-        rows = "".join(json.dumps(row) + "\n" for row in self.history())
-        (self._folder / HISTORY).write_text(rows, encoding="utf-8")
+        self._recent.update(counters.get("recent", {}))
+
+    def _forget_later(self) -> None:
+        """Drops what was measured after the state that is gone on from: it will be once more."""
+        path = self._folder / HISTORY
+        if path.is_file():
+            rows = "".join(json.dumps(row) + "\n" for row in self.history())
+            path.write_text(rows, encoding="utf-8")
 
     def _plan(self) -> dict[str, Any]:
         settings = self._settings
@@ -218,6 +245,11 @@ class Training:
             "seed": settings.seed,
             "optimizer": settings.optimizer.name,
             "learning_rate": settings.optimizer.learning_rate,
+            "weight_decay": settings.optimizer.weight_decay,
+            "warmup": settings.optimizer.warmup,
+            "max_norm": settings.optimizer.max_norm,
+            **self._about,
+            "features": self._data.store.identity,
             "num_texts": len(self._data.train),
             "num_tokens": sum(self._lengths[place] for place in self._data.train),
         }

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from specrag.drafters.checkpoints.writer import write_head
+from specrag.drafters.heads.accuracy import ReadText, measured_accuracies
 from specrag.drafters.heads.medusa import MedusaConfig, MedusaHeads
 from specrag.drafters.heads.projection import Projection
+from specrag.errors import ConfigError
 from specrag.models.target import FINAL_NORM
 from specrag.models.transformers_target import TransformersTarget
+from specrag.training.batches import TrainingBatch
 from specrag.training.kind import HeadKind, Trainee
 from specrag.training.medusa import MedusaLossSettings, MedusaObjective
 
@@ -30,6 +35,11 @@ class MedusaKind(HeadKind):
     num_heads: int = 4
     num_layers: int = 1
     loss: MedusaLossSettings = field(default_factory=MedusaLossSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("num_heads", "num_layers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -64,7 +74,19 @@ class MedusaKind(HeadKind):
             heads = MedusaHeads(config).to(target.device)
         projection = Projection.shared(target, vocabulary).to(dtype=torch.float32)
         objective = MedusaObjective(heads, projection, self.loss)
-        return Trainee(objective, partial(_write, heads=heads, token_ids=vocabulary))
+        return Trainee(
+            objective,
+            partial(_write, heads=heads, token_ids=vocabulary),
+            partial(_measure, heads=heads, projection=projection),
+        )
+
+
+def _measure(
+    batches: Iterable[TrainingBatch], *, heads: MedusaHeads, projection: Projection
+) -> Mapping[str, Any]:
+    """How often each rank of each head is right, which the best static trees follow from."""
+    texts = (ReadText(b.features[FINAL_NORM], b.token_ids, b.answer) for b in batches)
+    return {"accuracies": measured_accuracies(heads, projection, texts)}
 
 
 def _write(folder: Path, *, heads: MedusaHeads, token_ids: torch.Tensor) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specrag.errors import ConfigError
+from specrag.errors import ConfigError, InputError
 from specrag.home import home
 from specrag.models.tokenizer import Tokenizer
 from specrag.models.transformers_target import TransformersTarget
@@ -87,7 +87,10 @@ def run_training(
     texts = [data.texts[place] for place in data.train]
     vocabulary = draft_vocabulary(texts, settings.vocabulary, target.eos_token_ids)
     trainee = kind.begin(target, vocabulary.to(target.device), settings.training.seed)
-    training = Training(trainee.objective, data, settings.training, out / _WORK, target.device)
+    about = {"kind": repr(kind), "vocabulary": len(vocabulary)}
+    training = Training(
+        trainee.objective, data, settings.training, out / _WORK, target.device, about
+    )
     history = training.run(progress=progress, stop=stop)
     trainee.write(out)
     card = {
@@ -101,6 +104,8 @@ def run_training(
         "seconds": round(training.seconds),
         "held_out": history[-1]["held_out"] if history else None,
     }
+    if trainee.measure is not None:
+        card.update(trainee.measure(training.held_out_batches()))
     return RunReport(card, tuple(history))
 
 
@@ -120,5 +125,11 @@ def _features_folder(
 ) -> Path:
     digest = hashlib.sha256(repr((target.fingerprint, layers, data)).encode())
     for path in data.paths:
-        digest.update(path.read_bytes())
+        try:
+            digest.update(path.read_bytes())
+        except OSError as error:
+            raise InputError(
+                f"cannot read {str(path)!r}: {error.strerror or error}",
+                hint="give a file that exists",
+            ) from error
     return home() / "features" / digest.hexdigest()[:16]

@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
 
+from specrag.errors import ConfigError
+
 _WEIGHTS = "weights"
 _SEPARATOR = "//"
 
@@ -50,29 +52,55 @@ def save_state(
     beside.replace(path)
 
 
-def load_state(path: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-    """Puts a state back, and returns the counters.
+def read_counters(path: Path) -> dict[str, Any]:
+    """Returns the counters of a state.
+
+    Args:
+        path: What ``save_state`` wrote.
+    """
+    found: dict[str, Any] = json.loads(_metadata(path)["counters"])
+    return found
+
+
+def load_state(path: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+    """Puts weights and optimizers back.
 
     Args:
         path: What ``save_state`` wrote.
         model: Of the same shape.
         optimizers: Made for its weights as before.
+
+    Raises:
+        ConfigError: The state is that of other weights.
     """
     from_file = load_file(path)
-    text = _metadata(path)
     weights = {
         name.split(_SEPARATOR, 1)[1]: tensor
         for name, tensor in from_file.items()
         if name.startswith(_WEIGHTS + _SEPARATOR)
     }
+    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    _check_shapes(path, weights, own)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                parameter.copy_(weights[name])
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])
+    plain = json.loads(_metadata(path)["plain"])
     for number, optimizer in enumerate(optimizers):
-        _restore(optimizer, number, {**from_file, **json.loads(text["plain"])})
-    counters: dict[str, Any] = json.loads(text["counters"])
-    return counters
+        _restore(optimizer, number, {**from_file, **plain})
+
+
+def _check_shapes(
+    path: Path, found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]
+) -> None:
+    there = {name: tuple(tensor.shape) for name, tensor in found.items()}
+    needed = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
+    for name in sorted({*there, *needed}):
+        if there.get(name) != needed.get(name):
+            raise ConfigError(
+                f"{path} holds a training of other weights: {name} is "
+                f"{there.get(name, 'missing')}, not {needed.get(name, 'missing')}",
+                hint="name another folder, or remove this one",
+            )
 
 
 def _restore(optimizer: Optimizer, number: int, found: Mapping[str, Any]) -> None:

@@ -27,8 +27,20 @@ TOKENIZER = tiny_tokenizer(VOCAB)
 
 @cache
 def target() -> HuggingFaceTarget:
-    """Seven layers, so that an EAGLE-3 head reads three different ones."""
-    return tiny_target(num_layers=7)
+    """Most often says the token after the last one, which is soon learned; often enough not.
+
+    It has seven layers, so that an EAGLE-3 head reads three different ones.
+    """
+    made = tiny_target(num_layers=7, peakedness=1.0)
+    with torch.no_grad():
+        for parameter in made.decoder_layers.parameters():
+            parameter.mul_(0.2 if parameter.ndim > 1 else 1.0)
+        embedding = made.model.get_input_embeddings().weight
+        embedding[3].mul_(0.1)  # behind which an answer begins, with any token
+        rows = made.model.get_output_embeddings().weight
+        rows[:4].zero_()  # marks, which an answer has no use for
+        rows[4:].copy_(1.5 * embedding[4:].roll(1, 0))
+    return made
 
 
 @cache
@@ -43,7 +55,7 @@ def said(count: int = 24, length: int = 12) -> tuple[tuple[str, tuple[int, ...]]
     wanted = SamplingParams(max_tokens=length, temperature=1.0, seed=1)
     generator = SpeculativeGenerator(target(), TOKENIZER, "none")
     chats = [TOKENIZER.encode_chat([{"role": "user", "content": text}]) for text in prompts]
-    answers = generator.generate(chats, wanted)
+    answers = generator.generate_batch(chats, wanted)
     return tuple(zip(prompts, (answer.token_ids for answer in answers), strict=True))
 
 

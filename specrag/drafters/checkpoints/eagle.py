@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from specrag.drafters.checkpoints.checkpoint import HeadCheckpoint
+from specrag.drafters.checkpoints.draft_vocabulary import draft_token_ids
 from specrag.drafters.checkpoints.family import Family
 from specrag.drafters.checkpoints.layer_shape import layer_shape
 from specrag.drafters.checkpoints.settings import Settings
@@ -56,6 +57,7 @@ def read_eagle(
         input_norms="embedding_layernorm.weight" in tensors,
         final_norm="norm.weight" in tensors,
     )
+    ids = draft_token_ids(tensors, None, config.vocab_size, name, notes)
     if "lm_head.weight" in tensors:
         notes.append("its LM head is left out: that of the target is read")
     return HeadCheckpoint(
@@ -63,6 +65,7 @@ def read_eagle(
         Family.EAGLE,
         config,
         {key: value for key, value in tensors.items() if not _TARGETS.match(key)},
+        draft_token_ids=ids,
         variants=(config, *(replace(config, layer=layer) for layer in found.others)),
         notes=tuple(notes),
     )

@@ -54,7 +54,9 @@ def feature_layer_readings(
         )
     blocks, borders = ids, _moved(ids, -1)
     # Border 0 would be the embeddings, which no head reads.
-    by_blocks = min(ids) == 0 or (ids[0] == 1 and settings.speculators_type is None)
+    # A last border is as many as there are layers, which no layer is numbered.
+    from_one = ids[0] == 1 and settings.speculators_type is None and max(ids) < num_layers
+    by_blocks = min(ids) == 0 or from_one
     first, second = (blocks, borders) if by_blocks else (borders, blocks)
     notes.append(f"feature layers {list(ids)} read as the outputs of layers {first}")
     return _plausible([first, second], num_layers)

@@ -16,6 +16,8 @@ from specrag.drafters.heads.config import DraftLayerConfig, Eagle3Config, EagleC
 from specrag.drafters.heads.eagle import EagleHead
 from specrag.drafters.heads.eagle3 import Eagle3Head
 from specrag.drafters.heads.medusa import MedusaConfig
+from specrag.errors import ConfigError
+from specrag.models.target import FINAL_NORM
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _EAGLE3_NAMES = (
@@ -23,6 +25,7 @@ _EAGLE3_NAMES = (
     (re.compile(r"^(input_layernorm|hidden_norm)\."), r"midlayer.\1."),
 )
 _LATER_NORM = re.compile(r"^input_layernorms\.(\d+)\.")
+_FIRST_BLOCK = re.compile(r"^(\d+)\.0\.linear\.")
 _MEDUSA_BLOCK = re.compile(r"^heads\.(\d+)\.(\d+)\.linear\.")
 
 
@@ -43,10 +46,16 @@ def write_head(
         lm_rows: ``[draft vocab, hidden]`` of the target's LM head, for an EAGLE-3 head that reads
             it: other engines want the head to bring its own.
         dtype: Of the weights.
+
+    Raises:
+        ConfigError: The head reads what the format has no number for.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     config = head.config
+    fields = _fields(head, token_ids)
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = {_file_name(name, config): value for name, value in head.state_dict().items()}
+    if isinstance(config, MedusaConfig) and config.shared_layers:
+        tensors |= _repeated(tensors, config.num_layers)
     written = {name: value.detach().to(dtype).contiguous() for name, value in tensors.items()}
     if lm_rows is not None:
         written["lm_head.weight"] = lm_rows.detach().to(dtype).contiguous()
@@ -55,7 +64,6 @@ def write_head(
         tables = {"token_map": token_ids} if is_medusa else _tables(token_ids, config.vocab_size)
         written.update({name: table.cpu() for name, table in tables.items()})
     save_file(written, folder / WEIGHTS, metadata={"format": "pt"})
-    fields = _fields(head, token_ids)
     text = json.dumps({**fields, "torch_dtype": str(dtype).removeprefix("torch.")}, indent=2)
     (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
@@ -77,6 +85,16 @@ def _file_name(name: str, config: EagleConfig | Eagle3Config | MedusaConfig) -> 
     return _LATER_NORM.sub(lambda found: f"layers.{int(found[1]) + 1}.input_layernorm.", name)
 
 
+def _repeated(tensors: Mapping[str, torch.Tensor], times: int) -> dict[str, torch.Tensor]:
+    """A block that a state goes through several times, under each of its numbers."""
+    return {
+        _FIRST_BLOCK.sub(rf"\1.{number}.linear.", name): value.clone()
+        for name, value in tensors.items()
+        if _FIRST_BLOCK.match(name)
+        for number in range(1, times)
+    }
+
+
 def _fields(head: DraftHead, token_ids: torch.Tensor | None) -> dict[str, Any]:
     config = head.config
     if isinstance(config, MedusaConfig):
@@ -95,6 +113,12 @@ def _fields(head: DraftHead, token_ids: torch.Tensor | None) -> dict[str, Any]:
     if isinstance(head, EagleHead):
         return {"architectures": ["LlamaForCausalLMEagle"], **fields, "bias": head.config.fc_bias}
     assert isinstance(head, Eagle3Head), "there is no further kind of head"
+    if FINAL_NORM in head.config.feature_layers:
+        raise ConfigError(
+            f"a head that reads the layers {head.config.feature_layers} cannot be written: the "
+            f"files of EAGLE-3 have no number for {FINAL_NORM}, the states behind the final norm",
+            hint="train it on outputs of layers",
+        )
     draft_vocab = len(token_ids) if token_ids is not None else head.config.draft_vocab_size
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -125,6 +149,14 @@ def _layer_fields(layer: DraftLayerConfig) -> Mapping[str, Any]:
         "mlp_bias": layer.mlp_bias,
         "hidden_act": "silu",
         "rope_parameters": dict(layer.rope),
+        # As engines before transformers 5 read it.
         "rope_theta": layer.rope.get("rope_theta"),
+        "rope_scaling": _rope_scaling(layer.rope),
         "max_position_embeddings": layer.max_positions,
     }
+
+
+def _rope_scaling(rope: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if rope["rope_type"] == "default":
+        return None
+    return {key: value for key, value in rope.items() if key != "rope_theta"}

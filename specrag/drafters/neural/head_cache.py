@@ -71,18 +71,21 @@ class HeadCache:
             What the LM head reads and the next states, ``[batch, widest, hidden]`` each.
         """
         width = max(map(len, nodes))
-        states = torch.zeros(len(nodes), width, self._width, device=self._device, dtype=self._dtype)
-        token_ids = torch.zeros(len(nodes), width, dtype=torch.long)
-        depths = torch.zeros(len(nodes), width, dtype=torch.long)
-        visible = torch.zeros(len(nodes), width, kept + width, dtype=torch.bool)
-        own = torch.arange(width)
-        visible[:, own, kept + own] = True  # padding sees itself too: no row of the mask is empty
-        for row, of_row in enumerate(nodes):
-            for place, (token, state, depth, slots) in enumerate(of_row):
-                states[row, place] = state
-                token_ids[row, place], depths[row, place] = token, depth
-                visible[row, place, list(slots)] = True
-        return self._run(states, token_ids, depths, visible, kept)
+        nothing = torch.zeros(self._width, device=self._device, dtype=self._dtype)
+        # Padding sees itself: no row of the mask is empty.
+        padded = [[*of_row, *[(0, nothing, 0, ())] * (width - len(of_row))] for of_row in nodes]
+        flat = [node for of_row in padded for node in of_row]
+        states = torch.stack([state for _, state, _, _ in flat]).view(len(nodes), width, -1)
+        token_ids = torch.tensor([[token for token, *_ in of_row] for of_row in padded])
+        depths = torch.tensor([[depth for _, _, depth, _ in of_row] for of_row in padded])
+        seen = [
+            (place, slot)
+            for place, (_, _, _, slots) in enumerate(flat)
+            for slot in (*slots, kept + place % width)
+        ]
+        visible = torch.zeros(len(flat), kept + width, dtype=torch.bool)
+        visible[tuple(zip(*seen, strict=True))] = True
+        return self._run(states, token_ids, depths, visible.view(len(nodes), width, -1), kept)
 
     def reset(self) -> None:
         """Forgets everything."""
@@ -91,9 +94,13 @@ class HeadCache:
     def lengths(self) -> dict[int, int]:
         """Returns how many positions of each row were read, after checking that all is in order.
 
+        Drafts that are pending are dropped, as with the next ``catch_up``.
+
         Raises:
             AssertionError: The cache is damaged.
         """
+        if self.rows:
+            self._rows.batch.rollback(self._rows.batch.lengths)
         return self._rows.lengths()
 
     def _read(self, batch: Sequence[HeadRow]) -> None:
@@ -132,7 +139,8 @@ class HeadCache:
         depths, visible = depths.to(device), visible.to(device)
         lengths = torch.tensor(cache.lengths, device=device).unsqueeze(1)
         # What lies further back than the head was trained on only confuses it.
-        window = self._head.layer_config.max_positions
+        most = self._head.layer_config.max_positions
+        window = most if cache.max_length + cache.num_pending > most else None
         allowed = visible_slots(visible, depths, cache.lengths, window, cache.num_slots)
         embedded = self._embed(token_ids.to(device)).to(self._dtype)
         mask = additive(allowed, self._dtype)

@@ -29,11 +29,10 @@ def training_curves(history: Sequence[Mapping[str, Any]], title: str) -> Any:
         left.plot(steps, values, label=label, markersize=3, **style(number))
     legend_below(left)
     dress(right, "step", "drafted tokens accepted (%)")
-    depths = sorted(key for key in history[-1]["held_out"] if key.startswith(_ACCEPTED))
-    for number, key in enumerate(depths):
-        values = [100 * row["held_out"][key] for row in history]
-        depth = int(key.removeprefix(_ACCEPTED)) + 1
-        right.plot(steps, values, label=f"depth {depth}", markersize=3, **style(number))
+    names = (key for key in history[-1]["held_out"] if key.startswith(_ACCEPTED))
+    for depth in sorted(int(name.removeprefix(_ACCEPTED)) for name in names):
+        values = [100 * row["held_out"][f"{_ACCEPTED}{depth}"] for row in history]
+        right.plot(steps, values, label=f"depth {depth + 1}", markersize=3, **style(depth))
     right.set_ylim(bottom=0)
     legend_below(right)
     return figure

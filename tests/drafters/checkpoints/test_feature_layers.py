@@ -37,6 +37,7 @@ def readings(
         ({**SPECULATORS, "target_layer_ids": [2, 16, 29]}, [(1, 15, 28), (2, 16, 29)]),
         # The border behind the last block is before the final norm, and some took it behind.
         ({KEY: [24, 30, 32]}, [(23, 29, 31), (23, 29, FINAL_NORM)]),
+        ({KEY: [1, 16, 32]}, [(0, 15, 31), (0, 15, FINAL_NORM)]),
         # There is no block before the embeddings.
         ({KEY: [0, 15, 28]}, [(0, 15, 28)]),
     ],

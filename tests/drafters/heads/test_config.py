@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from specrag.drafters.heads.config import DEFAULT_ROPE, DraftLayerConfig, default_feature_layers
 from specrag.errors import ConfigError
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 8,
     "intermediate_size": 12,
     "num_heads": 4,

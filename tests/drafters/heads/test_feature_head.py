@@ -13,7 +13,7 @@ from specrag.models.kv_cache import KVCache
 from specrag.models.masks import additive
 from tests.drafters.heads.runs import LAYER, TARGET, VOCAB, WIDTH, seeded
 
-CONFIGS = {
+CONFIGS: dict[str, EagleConfig | Eagle3Config] = {
     "eagle": EagleConfig(LAYER, VOCAB, num_layers=2),
     "eagle3": Eagle3Config(LAYER, VOCAB, VOCAB, TARGET, (0, 1), num_layers=2),
 }
