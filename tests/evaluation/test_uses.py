@@ -46,7 +46,7 @@ def test_the_drafter_that_the_notes_name_exists() -> None:
 
 
 def test_a_drafter_that_does_not_exist_would_be_noticed() -> None:
-    for name in ("suffix>eagle", "medusa", "suffix+sufix", "datastore", "draft"):
+    for name in ("suffix>eagle", "medusas", "suffix+sufix", "datastore", "draft:"):
         with pytest.raises(ConfigError):
             parse(name)
 
