@@ -14,6 +14,7 @@ from specrag.decoding.drafter import DraftContext, Drafter
 from specrag.drafters.heads.logit_rule import hidden_size_of
 from specrag.drafters.heads.medusa import MedusaHeads
 from specrag.drafters.heads.projection import Projection
+from specrag.drafters.neural.medusa_level import MedusaLevel
 from specrag.drafters.neural.medusa_session import MedusaSession
 from specrag.drafters.trees.best_tree import best_tree
 from specrag.drafters.trees.dynamic_tree import DynamicTree
@@ -104,6 +105,7 @@ class MedusaDrafter(Drafter):
         heads = _placed(self.heads, target)
         projections = self._projections(heads, target)
         self._bound = _Bound(target, heads, projections)
+        self.levels = (MedusaLevel(heads, projections[0]),)
         self.device = target.device.type
 
     def open(self, contexts: Sequence[DraftContext]) -> MedusaSession:
