@@ -118,6 +118,34 @@ class DraftSession(ABC):
         """Releases what the session holds; the default holds nothing."""
 
 
+class ForesightedSession(DraftSession):
+    """A session that can always look ahead: what it proposes now is what lies no token ahead."""
+
+    def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
+        """Proposes one tree for each named row.
+
+        Args:
+            rows: Indices of the rows still running.
+            budget: The largest tree allowed for each of them.
+        """
+        return self.propose_after(rows, budget, [()] * len(rows))
+
+    @abstractmethod
+    def propose_after(
+        self,
+        rows: Sequence[int],
+        budget: Sequence[DraftBudget],
+        ahead: Sequence[Sequence[int]],
+    ) -> list[DraftTree]:
+        """Proposes as if further tokens had been committed, changing nothing.
+
+        Args:
+            rows: Indices of running rows.
+            budget: The largest tree allowed for each of them.
+            ahead: Tokens assumed behind the last committed one, for each of them.
+        """
+
+
 class SilentSession(DraftSession):
     """Proposes nothing, whoever the drafter is: for a target that only decodes plainly.
 

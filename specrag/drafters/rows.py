@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from specrag.decoding.budget import DraftBudget
-from specrag.decoding.drafter import DraftContext, DraftSession
+from specrag.decoding.drafter import DraftContext, ForesightedSession
 from specrag.decoding.tree import DraftTree
 
 
@@ -31,7 +31,7 @@ class RowDrafter(Protocol):
         """
 
 
-class RowwiseSession(DraftSession):
+class RowwiseSession(ForesightedSession):
     """Asks the drafter of each row in turn.
 
     Args:
@@ -44,15 +44,6 @@ class RowwiseSession(DraftSession):
     ) -> None:
         self._make_row = make_row
         self._rows = [make_row(context) for context in contexts]
-
-    def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
-        """Proposes one tree for each named row.
-
-        Args:
-            rows: Indices of the rows still running.
-            budget: The largest tree allowed for each of them.
-        """
-        return self.propose_after(rows, budget, [()] * len(rows))
 
     def propose_after(
         self,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from specrag.decoding.budget import DraftBudget
-from specrag.decoding.drafter import DraftContext, DraftSession
+from specrag.decoding.drafter import DraftContext, ForesightedSession
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.drafters.heads.projection import BatchProjection, Projection
 from specrag.drafters.neural.head_cache import HeadCache, Node
@@ -39,7 +39,7 @@ class HeadOptions:
             raise ConfigError(f"min_confidence must be from 0 to 1, got {self.min_confidence}")
 
 
-class HeadSession(DraftSession):
+class HeadSession(ForesightedSession):
     """Drafts chains and trees for the rows of one batch.
 
     Args:
@@ -63,15 +63,6 @@ class HeadSession(DraftSession):
         self._projection = projection
         self._options = options
         self._rows = [HeadRow(context) for context in contexts]
-
-    def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
-        """Proposes one chain or tree for each named row.
-
-        Args:
-            rows: Indices of the rows still running.
-            budget: The largest tree allowed for each of them.
-        """
-        return self.propose_after(rows, budget, [()] * len(rows))
 
     @torch.inference_mode()
     def propose_after(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from specrag.decoding.budget import DraftBudget
-from specrag.decoding.drafter import DraftContext, DraftSession
+from specrag.decoding.drafter import DraftContext, ForesightedSession
 from specrag.decoding.tree import DraftTree
 from specrag.drafters.heads.medusa import MedusaHeads
 from specrag.drafters.heads.projection import BatchProjection, Projection
@@ -20,7 +20,7 @@ NewTree = Callable[[DraftBudget, int], GrowingTree]
 """Begins a tree for a budget, whose first level is drafted by the head of that number."""
 
 
-class MedusaSession(DraftSession):
+class MedusaSession(ForesightedSession):
     """Holds the newest state of each row, and lets all heads read it when a draft is asked for.
 
     What a head says does not depend on what the heads before it said, so a tree of any form costs
@@ -50,15 +50,6 @@ class MedusaSession(DraftSession):
         self._projections: list[BatchProjection] = [p.open(()) for p in projections]
         for context in contexts:
             self.join(context)
-
-    def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
-        """Proposes one chain or tree for each named row.
-
-        Args:
-            rows: Indices of the rows still running.
-            budget: The largest tree allowed for each of them.
-        """
-        return self.propose_after(rows, budget, [()] * len(rows))
 
     @torch.inference_mode()
     def propose_after(

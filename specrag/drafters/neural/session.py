@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from specrag.decoding.budget import DraftBudget
-from specrag.decoding.drafter import DraftContext, DraftSession
+from specrag.decoding.drafter import DraftContext, DraftSession, ForesightedSession
 from specrag.decoding.tree import DraftTree
 from specrag.drafters.neural.chain import ChainTask, draft_chains
 from specrag.drafters.neural.following_cache import FollowingCache
@@ -42,7 +42,7 @@ class DraftOptions:
             raise ConfigError(f"min_confidence must be from 0 to 1, got {self.min_confidence}")
 
 
-class DraftModelSession(DraftSession):
+class DraftModelSession(ForesightedSession):
     """The draft model beside one batch.
 
     Args:
@@ -70,15 +70,6 @@ class DraftModelSession(DraftSession):
         self._transcripts: list[Transcript] = []
         for context in contexts:
             self._add_row(context)
-
-    def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
-        """Proposes one chain or tree for each named row.
-
-        Args:
-            rows: Indices of the rows still running.
-            budget: The largest tree allowed for each of them.
-        """
-        return self.propose_after(rows, budget, [()] * len(rows))
 
     @torch.inference_mode()
     def propose_after(
