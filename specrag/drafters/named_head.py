@@ -13,6 +13,7 @@ from specrag.decoding.budget import PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.drafters.checkpoints.checkpoint import DraftHead, HeadCheckpoint
 from specrag.drafters.checkpoints.family import Family
+from specrag.drafters.checkpoints.files import local_head
 from specrag.drafters.checkpoints.probe import probe
 from specrag.drafters.checkpoints.reader import read_checkpoint
 from specrag.drafters.eagle import EagleDrafter
@@ -37,9 +38,14 @@ class NamedHead(Drafter):
     Args:
         kind: ``eagle``, ``eagle3`` or ``medusa``: the family that the head must be of.
         source: A folder, a file or a hub name; empty for the head that ships for the target.
+
+    Raises:
+        ModelError: The source is a path, and nothing is there.
     """
 
     def __init__(self, kind: str, source: str = "") -> None:
+        if source:
+            local_head(source)  # a typo should not cost the time of loading the target
         self.name = f"{kind}:{source}" if source else kind
         self._kind = Family(kind)
         self._source = source

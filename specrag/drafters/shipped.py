@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specrag.errors import ModelError, suggest
+from specrag.errors import ModelError
 from specrag.models.target import TargetModel
 
 CARD = "card.json"
@@ -66,21 +66,3 @@ def shipped_head(kind: str, target: TargetModel, folder: Path = _FOLDER) -> Ship
             f"specrag train {_TRAINED.get(kind, kind)}",
         )
     return found
-
-
-def shipped_folder(name: str, folder: Path = _FOLDER) -> Path:
-    """Returns where a head lies that is called by its target and kind.
-
-    Args:
-        name: Such as ``smollm2-135m-instruct/eagle3``.
-        folder: Where the heads lie.
-
-    Raises:
-        ModelError: There is no such head; the message suggests the nearest name.
-    """
-    names = {
-        f"{head.folder.parent.name}/{head.folder.name}": head for head in shipped_heads(folder)
-    }
-    if name not in names:
-        raise ModelError(f"no head {name!r} ships with specrag; {suggest(name, names)}")
-    return names[name].folder

@@ -206,3 +206,9 @@ def test_kept_readings_are_plain_json(folders: Path, isolated_home: Path) -> Non
     (kept,) = isolated_home.rglob("*.json")
     content = json.loads(kept.read_text(encoding="utf-8"))
     assert json.loads(content["config"])["feature_layers"] == list(FEATURES)
+
+
+@pytest.mark.parametrize("source", ["./missing", "/nowhere/at/all", "no-slash"])
+def test_a_path_that_is_not_there_is_refused_before_any_target_is_loaded(source: str) -> None:
+    with pytest.raises(ModelError, match="no draft head at"):
+        NamedHead("eagle3", source)

@@ -10,7 +10,7 @@ import pytest
 from specrag.drafters import shipped as shipped_module
 from specrag.drafters.checkpoints.writer import write_head
 from specrag.drafters.named_head import NamedHead
-from specrag.drafters.shipped import CARD, shipped_folder, shipped_head, shipped_heads
+from specrag.drafters.shipped import CARD, shipped_head, shipped_heads
 from specrag.errors import ModelError
 from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.target import TargetModel
@@ -84,13 +84,6 @@ def test_a_missing_draft_model_is_no_head(shelf: Path) -> None:
     )
 
 
-def test_a_head_by_its_name(shelf: Path) -> None:
-    assert shipped_folder("tiny-1-model/eagle3", shelf) == shelf / "tiny-1-model" / "eagle3"
-    with pytest.raises(ModelError, match="no head 'tiny-1-model/eagle4' ships") as caught:
-        shipped_folder("tiny-1-model/eagle4", shelf)
-    assert "did you mean 'tiny-1-model/eagle3'?" in str(caught.value)
-
-
 def test_shipped_heads_are_used_without_asking_the_target(
     tmp_path: Path, isolated_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,5 +112,3 @@ def test_the_shelf_of_the_package_is_in_order() -> None:
     for head in shipped_heads():
         assert head.kind in ("eagle", "eagle3", "medusa", "draft")
         assert (head.folder / "config.json").is_file()
-        name = f"{head.folder.parent.name}/{head.folder.name}"
-        assert shipped_folder(name) == head.folder

@@ -70,8 +70,19 @@ def read_head_files(name_or_path: str) -> HeadFiles:
     return HeadFiles(text, _read_config(folder / _CONFIG), tensors)
 
 
-def _place(text: str) -> Path:
-    """The folder or file of a head, fetched where it is a hub name."""
+def local_head(name_or_path: str) -> Path | None:
+    """Returns where a head lies on this machine, without reading it.
+
+    Args:
+        name_or_path: A folder, a file or a hub name.
+
+    Returns:
+        None for what can only be a hub name.
+
+    Raises:
+        ModelError: It is a path, and nothing is there.
+    """
+    text = name_or_path.strip()
     try:
         path = Path(text).expanduser()
         if text and path.exists():
@@ -80,6 +91,13 @@ def _place(text: str) -> Path:
         pass
     if not text or text.startswith((".", "~", "/")) or text.count("/") != 1 or "\\" in text:
         raise ModelError(f"no draft head at {text!r}", hint=_HINT)
+    return None
+
+
+def _place(text: str) -> Path:
+    """The folder or file of a head, fetched where it is a hub name."""
+    if (path := local_head(text)) is not None:
+        return path
     try:
         with model_loading():
             folder = Path(snapshot_download(text, allow_patterns=["*.json", "*.safetensors"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 
@@ -12,23 +11,6 @@ from specrag.decoding.tree import ROOT, DraftTree
 from specrag.drafters.heads.projection import Projection
 from specrag.drafters.neural.head_row import HeadRow
 from specrag.drafters.trees.growing_tree import Candidate, GrowingTree
-
-
-class Growing(Protocol):
-    """A draft that grows level by level."""
-
-    candidates: list[Candidate]
-    frontier: list[int]
-
-    def path(self, candidate: int) -> tuple[int, ...]:
-        """Returns the candidates from the root's child down to one.
-
-        Args:
-            candidate: Index of a candidate.
-        """
-
-    def tree(self) -> DraftTree:
-        """Returns what was drafted."""
 
 
 class DrawnChain:
