@@ -10,6 +10,7 @@ import torch
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.drafters.heads.projection import Projection
 from specrag.drafters.neural.head_row import HeadRow
+from specrag.drafters.neural.row import precise
 from specrag.drafters.trees.growing_tree import Candidate, GrowingTree
 
 
@@ -90,7 +91,7 @@ class HeadTask:
         if isinstance(growing, DrawnChain):
             growing.draw(self.row, projection.widened(logits[0]), self.ahead)
         elif chooser.is_plain:
-            growing.grow(torch.log_softmax(logits.float(), dim=-1), projection.token_ids)
+            growing.grow(torch.log_softmax(precise(logits), dim=-1), projection.token_ids)
         else:
             aheads = [(*self.ahead, *growing.tokens_to(node)) for node in growing.frontier]
             growing.grow(chooser.log_probs(projection.widened(logits), aheads))

@@ -12,7 +12,7 @@ from specrag.decoding.drafter import DraftContext, ForesightedSession
 from specrag.decoding.tree import DraftTree
 from specrag.drafters.heads.medusa import MedusaHeads
 from specrag.drafters.heads.projection import BatchProjection, Projection
-from specrag.drafters.neural.row import DraftRow, PlainText
+from specrag.drafters.neural.row import DraftRow, PlainText, precise
 from specrag.drafters.trees.growing_tree import GrowingTree, best_tokens
 from specrag.models.target import FINAL_NORM
 
@@ -218,7 +218,7 @@ class _Draft:
             growing: Empty yet, no deeper than there are levels.
             branching: Most children of a node.
         """
-        log_probs = torch.log_softmax(self._logits.float(), dim=-1)
+        log_probs = torch.log_softmax(precise(self._logits), dim=-1)
         for level in log_probs:
             nodes = growing.frontier
             if not nodes:

@@ -107,7 +107,7 @@ class DraftRow:
             None where the row's processors leave no token: its text will never come to this.
         """
         if self._sampler is None:
-            return _likeliest(logits.float(), self.rejection)
+            return _likeliest(precise(logits), self.rejection)
         history = self._assumed(ahead)
         scores = self._sampler.process(logits, history)
         if bool((scores == -torch.inf).all()):
@@ -137,7 +137,7 @@ class DraftRow:
             Log-probabilities ``[nodes, vocab]``.
         """
         if self._sampler is None:
-            return torch.log_softmax(logits.float(), dim=-1)
+            return torch.log_softmax(precise(logits), dim=-1)
         rows = [self._noisy(row, ahead) for row, ahead in zip(logits, aheads, strict=True)]
         return torch.stack(rows)
 
@@ -159,6 +159,15 @@ class DraftRow:
         for token in ahead:
             self._history.append(token)
         return self._history.view()
+
+
+def precise(logits: torch.Tensor) -> torch.Tensor:
+    """Returns logits in single precision at least: sums over a vocabulary need it.
+
+    Args:
+        logits: Of any shape.
+    """
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _likeliest(scores: torch.Tensor, rejection: bool) -> Choice:
