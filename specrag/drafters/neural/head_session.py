@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,9 +14,9 @@ from specrag.drafters.heads.projection import BatchProjection, Projection
 from specrag.drafters.neural.head_cache import HeadCache, Node
 from specrag.drafters.neural.head_row import Features, HeadRow
 from specrag.drafters.neural.head_task import DrawnChain, HeadTask
-from specrag.drafters.trees.dynamic_tree import DynamicTree
+from specrag.drafters.trees.beginning import begin_tree
 from specrag.drafters.trees.growing_tree import GrowingTree
-from specrag.drafters.trees.tree_shape import StaticTree, TreeShape
+from specrag.drafters.trees.tree_shape import TreeShape
 from specrag.errors import ConfigError
 
 
@@ -118,14 +117,9 @@ class HeadSession(ForesightedSession):
         self.cache.reset()
 
     def _growing(self, row: int, budget: DraftBudget) -> GrowingTree | DrawnChain:
-        nodes, depth = budget.num_speculative_tokens, budget.max_depth
         if self._rows[row].chooser.rejection:
-            return DrawnChain(min(nodes, depth))
-        least = self._options.min_confidence
-        min_score = math.log(least) if least else -math.inf
-        if self._options.shape is not None:
-            return StaticTree(self._options.shape.within(budget), min_score)
-        return DynamicTree(nodes, depth, max(1, budget.branching), min_score=min_score)
+            return DrawnChain(min(budget.num_speculative_tokens, budget.max_depth))
+        return begin_tree(budget, self._options.shape, self._options.min_confidence)
 
     def _draft(self, batch: Sequence[HeadTask]) -> None:
         """Fills the drafts of a batch, one pass of the head a level."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +16,9 @@ from specrag.drafters.neural.pair import DraftPair
 from specrag.drafters.neural.row import DraftRow
 from specrag.drafters.neural.transcript import Transcript
 from specrag.drafters.neural.tree import TreeTask, draft_trees
-from specrag.drafters.trees.dynamic_tree import DynamicTree
-from specrag.drafters.trees.tree_shape import StaticTree, TreeShape
+from specrag.drafters.trees.beginning import begin_tree
+from specrag.drafters.trees.growing_tree import GrowingTree
+from specrag.drafters.trees.tree_shape import TreeShape
 from specrag.errors import ConfigError
 
 
@@ -179,13 +179,8 @@ class DraftModelSession(ForesightedSession):
         number, least = budget.max_depth, self._options.min_confidence
         return ChainTask(row, self._rows[row], ahead, text, number, least)
 
-    def _growing(self, budget: DraftBudget) -> DynamicTree | StaticTree:
-        least = self._options.min_confidence
-        min_score = math.log(least) if least else -math.inf
-        if self._options.shape is not None:
-            return StaticTree(self._options.shape.within(budget), min_score)
-        nodes, depth = budget.num_speculative_tokens, budget.max_depth
-        return DynamicTree(nodes, depth, budget.branching, min_score=min_score)
+    def _growing(self, budget: DraftBudget) -> GrowingTree:
+        return begin_tree(budget, self._options.shape, self._options.min_confidence)
 
     def _guess(self, tasks: Sequence[ChainTask]) -> list[DraftTree]:
         assert self._inner is not None, "there is no drafter of its own"
