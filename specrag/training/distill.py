@@ -18,6 +18,7 @@ from specrag.models.transformers_target import TransformersTarget
 from specrag.training.batches import TrainingBatch
 from specrag.training.kind import HeadKind, Trainee
 from specrag.training.objective import Objective
+from specrag.training.taught import Taught, WeighedTokens
 
 _DEPTH = 4  # tokens of a draft whose acceptance is measured
 
@@ -32,10 +33,14 @@ class DistillObjective(nn.Module):
         slim: The draft model, see ``slim_model``.
         projection: The target's LM head, of the tokens that the model can say, in the precision
             of the features.
+        weighed: Which tokens a batch of the training weighs; None weighs all.
     """
 
-    def __init__(self, slim: Any, projection: Projection) -> None:
+    def __init__(
+        self, slim: Any, projection: Projection, weighed: WeighedTokens | None = None
+    ) -> None:
         super().__init__()
+        self._weighed = weighed
         self.slim = slim
         self._projection = projection
         own = own_weights(slim)
@@ -48,8 +53,9 @@ class DistillObjective(nn.Module):
         """Leaves the draft model as it drafts: nothing in it is dropped at random.
 
         Args:
-            mode: Is not used.
+            mode: Whether this is training; measuring weighs all tokens.
         """
+        self.training = mode
         return self
 
     def forward(self, batch: TrainingBatch) -> Objective:
@@ -63,18 +69,16 @@ class DistillObjective(nn.Module):
             self._projection.weight.dtype
         )
         states = self.slim.get_decoder()(inputs_embeds=embedded, use_cache=False)
-        logits = self._projection.logits(states.last_hidden_state[rows, places])
-        with torch.no_grad():
-            teacher = self._projection.logits(batch.features[FINAL_NORM][rows, places])
-            theirs = torch.softmax(teacher, dim=-1)
+        weighed = self._weighed if self.training else None
+        theirs = batch.features[FINAL_NORM][rows, places]
+        taught = Taught.by(self._projection, theirs, weighed, int(batch.token_ids.sum()))
+        logits = taught.projection.logits(states.last_hidden_state[rows, places])
         said = batch.token_ids[rows, places + 1]
-        losses = -(theirs * torch.log_softmax(logits, dim=-1)).sum(-1)
-        wanted = self._projection.places(said)
-        weight = wanted >= 0
-        loss = (losses * weight).sum() / weight.sum().clamp(min=1)
+        weight = self._projection.places(said) >= 0
+        loss = (taught.losses(logits) * weight).sum() / weight.sum().clamp(min=1)
         shape = (batch.token_ids.shape[0], batch.token_ids.shape[1] + _DEPTH)
         right = torch.zeros(shape, device=logits.device)
-        right[rows, places] = (logits.detach().argmax(-1) == wanted).float()
+        right[rows, places] = (taught.said(logits) == said).float()
         in_a_row = torch.stack([right[rows, places + depth] for depth in range(_DEPTH)]).cumprod(0)
         metrics = {f"accepted_{n}": float(v) for n, v in enumerate(in_a_row.sum(1).tolist())}
         return Objective(loss, {**metrics, "positions": float(len(rows))})
@@ -121,7 +125,7 @@ class DistillKind(HeadKind):
         layers = [round(float(number)) for number in spread]
         copied_layers(target, slim, layers, torch.float32)
         projection = Projection.shared(target, vocabulary).to(dtype=torch.float32)
-        objective = DistillObjective(slim, projection)
+        objective = DistillObjective(slim, projection, WeighedTokens())
         return Trainee(objective, partial(_write, slim=slim, target=target))
 
 

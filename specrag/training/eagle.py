@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,8 @@ from specrag.drafters.heads.surroundings import Embed
 from specrag.errors import ConfigError
 from specrag.models.target import FINAL_NORM
 from specrag.training.batches import TrainingBatch
-from specrag.training.objective import Objective
+from specrag.training.objective import COUNT, Objective
+from specrag.training.taught import Taught, WeighedTokens
 
 _FAR = -1e30  # of a score that must not count; infinity would give NaN where nothing counts
 
@@ -31,11 +33,18 @@ class EagleLossSettings:
         decay: Weight of a step relative to the one before.
         state_weight: Weight of the distance between a predicted state and the target's, which
             EAGLE-1 needs and EAGLE-3 dropped.
+        draws_depth: While training, each batch goes through a number of levels drawn at random,
+            in the shares that ``decay`` gives, and these weigh the same. A batch of all levels
+            says little more than one of the first, and takes several times as long.
+        weighed: Which tokens a batch of the training weighs; None weighs the whole draft
+            vocabulary, as measuring always does.
     """
 
     num_steps: int = 4
     decay: float = 0.8
     state_weight: float = 0.0
+    draws_depth: bool = True
+    weighed: WeighedTokens | None = field(default_factory=WeighedTokens)
 
     def __post_init__(self) -> None:
         if self.num_steps < 1:
@@ -82,28 +91,42 @@ class EagleObjective(nn.Module):
         Args:
             batch: With the head's features and those behind the final norm.
         """
-        wanted = _Wanted.of(batch, self._projection)
-        window = Window.around(batch.answer, self.settings.num_steps - 1)
+        # The same batch is always taught in the same way: a training that was stopped goes on so.
+        draw = random.Random(int(batch.token_ids.sum()))
+        weights = self._weights(draw)
+        weighed = self.settings.weighed if self.training else None
+        wanted = _Wanted.of(batch, self._projection, weighed, draw.getrandbits(32))
+        window = Window.around(batch.answer, len(weights) - 1)
         found = [
             self._step(number, *step, wanted, window)
-            for number, step in enumerate(self.steps(batch, window))
+            for number, step in enumerate(self.steps(batch, window, len(weights)))
         ]
-        weights = [self.settings.decay**number for number in range(len(found))]
         losses = torch.stack([step.loss for step in found])
         loss = (losses * losses.new_tensor(weights)).sum() / sum(weights)
         right = torch.stack([step.right for step in found])
         agreed = right.cumprod(0).sum(1).tolist()
         metrics = {f"accepted_{number}": float(count) for number, count in enumerate(agreed)}
+        if len(weights) < self.settings.num_steps:
+            metrics |= {f"{name}{COUNT}": float(right.shape[1]) for name in metrics}
         return Objective(loss, {**metrics, "positions": float(right.shape[1])})
 
+    def _weights(self, draw: random.Random) -> list[float]:
+        """The weight of each step that a batch goes through."""
+        shares = [self.settings.decay**number for number in range(self.settings.num_steps)]
+        if not (self.training and self.settings.draws_depth):
+            return shares
+        (depth,) = draw.choices(range(1, len(shares) + 1), shares)
+        return [1.0] * depth
+
     def steps(
-        self, batch: TrainingBatch, window: Window | None = None
+        self, batch: TrainingBatch, window: Window | None = None, depth: int | None = None
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Returns what the LM head reads and the next states of each step.
 
         Args:
             batch: ``[batch, tokens]``.
             window: The places that are wanted; None for all.
+            depth: Number of steps; None for all of them.
 
         Returns:
             Pairs ``[batch, width, hidden]``. Place t of step k reads token t+1 and says what
@@ -121,7 +144,7 @@ class EagleObjective(nn.Module):
         outputs = _first(head, states, embedded, rotation, memories, window)
         embedded, rotation = window.of(embedded), window.rotation(rotation)
         found = [head.leave(outputs)]
-        for _ in range(1, self.settings.num_steps):
+        for _ in range(1, depth or self.settings.num_steps):
             inputs, outputs = head.enter(_later(found[-1][1], 1), embedded)
             for number, layer in enumerate(head.draft_layers):
                 if number:
@@ -141,21 +164,23 @@ class EagleObjective(nn.Module):
         # A position that has fewer tokens before it than the draft is deep was not drafted.
         rows, places = wanted.rows, wanted.places
         real, slots = places >= number, places - window.starts[rows]
-        logits = self._logits(read[rows, slots])
-        loss = -(wanted.probs * torch.log_softmax(logits, dim=-1)).sum(-1)
+        logits = self._logits(read[rows, slots], wanted.taught)
+        loss = wanted.taught.losses(logits)
         weight = (self._projection.places(wanted.said) >= 0) & real
         loss = (loss * weight).sum() / weight.sum().clamp(min=1)
         if self.settings.state_weight:
             off = F.smooth_l1_loss(states[rows, slots], wanted.states, reduction="none").mean(-1)
             off = (off * real).sum() / real.sum().clamp(min=1)
             loss = loss + self.settings.state_weight * off
-        right = self._projection.token_ids[logits.detach().argmax(-1)] == wanted.said
+        right = wanted.taught.said(logits) == wanted.said
         return _Step(loss, _aligned(right & real, rows, slots, read.shape[:2], number))
 
-    def _logits(self, read: torch.Tensor) -> torch.Tensor:
+    def _logits(self, read: torch.Tensor, taught: Taught) -> torch.Tensor:
         own = getattr(self.head, "lm_head", None)
-        logits: torch.Tensor = self._projection.logits(read) if own is None else own(read)
-        return logits
+        if own is None:
+            return taught.projection.logits(read)
+        weight = own.weight if taught.places is None else own.weight[taught.places]
+        return F.linear(read, weight)
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         (embed,) = self._around
@@ -177,31 +202,38 @@ class _Wanted:
     Attributes:
         rows: Row of each position.
         places: Its place: place t has to say token t+2.
-        probs: The target's own distribution, ``[positions, draft vocab]``.
+        taught: What the target says there.
         said: The token that came.
         states: The target's states that said it.
     """
 
     rows: torch.Tensor
     places: torch.Tensor
-    probs: torch.Tensor
+    taught: Taught
     said: torch.Tensor
     states: torch.Tensor
 
     @classmethod
     @torch.no_grad()
-    def of(cls, batch: TrainingBatch, projection: Projection) -> _Wanted:
+    def of(
+        cls,
+        batch: TrainingBatch,
+        projection: Projection,
+        weighed: WeighedTokens | None,
+        seed: int,
+    ) -> _Wanted:
         """Reads it off the target's states, one position behind.
 
         Args:
             batch: The batch.
             projection: The target's LM head, of the draft vocabulary.
+            weighed: Tokens to weigh; None weighs all.
+            seed: Of those that are drawn.
         """
         rows, places = batch.answer[:, 2:].nonzero(as_tuple=True)
         states = batch.features[FINAL_NORM][rows, places + 1]
-        logits = projection.logits(states)
         said = batch.token_ids[rows, places + 2]
-        return cls(rows, places, torch.softmax(logits, dim=-1), said, states)
+        return cls(rows, places, Taught.by(projection, states, weighed, seed), said, states)
 
 
 @dataclass(frozen=True, slots=True)

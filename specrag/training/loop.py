@@ -17,7 +17,7 @@ from tqdm import tqdm
 from specrag.errors import ConfigError
 from specrag.training.batches import TrainingBatch, epoch_order, make_batch
 from specrag.training.data import TrainingData
-from specrag.training.objective import Objective
+from specrag.training.objective import COUNT, Objective
 from specrag.training.optimizer import OptimizerSettings, make_optimizers, rate_at
 from specrag.training.state import load_state, read_counters, save_state
 
@@ -256,5 +256,6 @@ class Training:
 
 
 def _averages(sums: Mapping[str, float]) -> dict[str, float]:
-    count = max(1.0, sums.get("positions", 0.0))
-    return {name: value / count for name, value in sums.items() if name != "positions"}
+    count = sums.get("positions", 0.0)
+    named = [name for name in sums if name != "positions" and not name.endswith(COUNT)]
+    return {name: sums[name] / max(1.0, sums.get(name + COUNT, count)) for name in named}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from specrag.errors import ConfigError
 from specrag.models.target import FINAL_NORM
 from specrag.training.batches import TrainingBatch
 from specrag.training.objective import Objective
+from specrag.training.taught import Taught, WeighedTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,12 @@ class MedusaLossSettings:
 
     Attributes:
         decay: Weight of a head relative to the one before, as in "Medusa" (Cai et al., 2024).
+        weighed: Which tokens a batch of the training weighs; None weighs the whole draft
+            vocabulary, as measuring always does.
     """
 
     decay: float = 0.8
+    weighed: WeighedTokens | None = field(default_factory=WeighedTokens)
 
     def __post_init__(self) -> None:
         if not 0 < self.decay <= 1:
@@ -67,29 +71,35 @@ class MedusaObjective(nn.Module):
         """
         states = batch.features[FINAL_NORM]
         rows, starts = batch.answer[:, 2:].nonzero(as_tuple=True)
-        logits = self.heads.logits(states[rows, starts], self._projection)
-        places = self._projection.places(batch.token_ids)
+        taught = self._taught(batch, rows, starts)
+        logits = self.heads.logits(states[rows, starts], taught.projection)
         agreed = torch.ones(len(rows), dtype=torch.bool, device=states.device)
         metrics: dict[str, float] = {"positions": float(len(rows))}
         total, weights = logits.sum() * 0.0, 0.0
+        # Where in the list of positions each place of a text stands.
+        numbers = torch.zeros(batch.answer.shape, dtype=torch.long, device=states.device)
+        numbers[rows, starts] = torch.arange(len(rows), device=states.device)
         for head in range(self.heads.num_heads):
             ahead = (starts + 2 + head).clamp(max=states.shape[1] - 1)
             tested = (starts + 2 + head == ahead) & batch.answer[rows, ahead]
-            wanted = torch.where(tested, places[rows, ahead], -1)
-            right = (logits[:, head].detach().argmax(-1) == wanted) & (wanted >= 0)
+            said = batch.token_ids[rows, ahead]
+            named = tested & (self._projection.places(said) >= 0)
+            right = (taught.said(logits[:, head]) == said) & named
             agreed = agreed & right
             metrics[f"right_{head}"] = float(right.sum())
             metrics[f"accepted_{head}"] = float(agreed.sum())
-            named = wanted >= 0
-            teacher = states[rows[named], ahead[named] - 1]
+            # What is ahead by so much is what the place so much later says next but one.
+            later = numbers[rows[named], starts[named] + head]
+            loss = taught.losses(logits[named, head], later).sum() / max(1, len(later))
             weight = self.settings.decay**head
-            total = total + weight * self._loss(logits[named, head], teacher)
+            total = total + weight * loss
             weights += weight
         return Objective(total / weights, metrics)
 
-    def _loss(self, logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-        """The mean cross entropy against what the target says of its own states."""
-        with torch.no_grad():
-            target_probs = torch.softmax(self._projection.logits(teacher), dim=-1)
-        loss = -(target_probs * torch.log_softmax(logits, dim=-1)).sum(-1)
-        return loss.sum() / max(1, len(loss))
+    def _taught(self, batch: TrainingBatch, rows: torch.Tensor, starts: torch.Tensor) -> Taught:
+        """What the target says behind the token that follows each place."""
+        theirs = batch.features[FINAL_NORM][rows, starts + 1]
+        # LM heads of their own have no rows for a part of the tokens that they name.
+        weighs_some = self.training and not self.heads.config.own_lm_head
+        weighed = self.settings.weighed if weighs_some else None
+        return Taught.by(self._projection, theirs, weighed, int(batch.token_ids.sum()))

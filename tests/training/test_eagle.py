@@ -20,6 +20,7 @@ from specrag.errors import ConfigError
 from specrag.models.target import FINAL_NORM
 from specrag.training.batches import TrainingBatch
 from specrag.training.eagle import EagleLossSettings, EagleObjective
+from specrag.training.objective import COUNT
 from tests.drafters.kit import VOCAB, context, prompt, target
 from tests.drafters.reading import eagle_heads, features_of
 
@@ -58,7 +59,7 @@ def text_of(number: int, length: int) -> tuple[int, ...]:
 
 
 def objective_of(head: Head, **options: float) -> EagleObjective:
-    settings = EagleLossSettings(**{"num_steps": STEPS, **options})  # type: ignore[arg-type]
+    settings = EagleLossSettings(**{"num_steps": STEPS, "draws_depth": False, **options})  # type: ignore[arg-type]
     projection = Projection.shared(target(), IDS)
     return EagleObjective(head, embedding_of(head, target()), projection, settings)
 
@@ -279,3 +280,27 @@ def test_texts_too_short_to_draft_have_no_loss(state_weight: float) -> None:
 def test_settings_that_are_none_are_refused(change: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         EagleLossSettings(**change)  # type: ignore[arg-type]
+
+
+def test_while_training_a_batch_goes_to_a_depth_drawn_for_it() -> None:
+    head = head_of("eagle3")
+    objective = objective_of(head, draws_depth=True)
+    batches = [batch_of(head, [(text_of(number, 9), 3)]) for number in range(40)]
+    whole = objective_of(head)
+    depths = []
+    for batch in batches:
+        found = objective(batch)
+        assert objective(batch).metrics == found.metrics  # a restart teaches it in the same way
+        depth = sum(name.startswith("accepted_") and "/" not in name for name in found.metrics)
+        only = objective_of(head, num_steps=depth, decay=1.0)(batch)
+        assert float(found.loss.detach()) == pytest.approx(float(only.loss.detach()))
+        expected = whole(batch).metrics
+        for name, value in found.metrics.items():
+            wanted = found.metrics["positions"] if name.endswith(COUNT) else expected[name]
+            assert value == wanted, name
+        depths.append(depth)
+    # Shares of 0.8 to the power of the depth.
+    assert all(depths.count(depth) > 0 for depth in range(1, STEPS + 1))
+    assert depths.count(1) > depths.count(STEPS)
+    objective.eval()
+    assert objective(batches[0]).metrics == whole(batches[0]).metrics

@@ -188,6 +188,19 @@ class Projection:
         moved._source = None if moved.weight is not self.weight else self._source
         return moved
 
+    def part(self, places: torch.Tensor) -> Projection:
+        """Returns a projection that names only some of these tokens.
+
+        Args:
+            places: Where the logits of its tokens stand here.
+        """
+        part = copy.copy(self)
+        part.is_whole, part._source = False, None
+        part.weight = self.weight.index_select(0, places)
+        part.bias = None if self.bias is None else self.bias.index_select(0, places)
+        part.token_ids = self.token_ids[places]
+        return part
+
     def open(self, contexts: Iterable[DraftContext]) -> BatchProjection:
         """Returns the projection of a batch, with the tokens of its prompts and passages.
 
