@@ -12,6 +12,7 @@ from specrag.cli.decoding_options import (
     Dtype,
     NumSpeculativeTokens,
     Policy,
+    Quantization,
     Strict,
     chosen,
 )
@@ -67,6 +68,7 @@ def bench(
     policy: Policy = "goodput",
     strict: Strict = False,
     dtype: Dtype = "auto",
+    quantization: Quantization = "auto",
     max_tokens: Annotated[int, typer.Option(min=2, help="Most tokens of an answer.")] = 128,
     rounds: _Rounds = 3,
     warm_ups: _WarmUps = 1,

@@ -46,6 +46,9 @@ Strict = Annotated[
     bool, typer.Option("--strict", help="The bits of plain decoding, in any precision.")
 ]
 Dtype = Annotated[str, typer.Option(metavar="auto|float32|bfloat16|float16", help="Precision.")]
+Quantization = Annotated[
+    str, typer.Option(metavar="auto|none|float16|int8", help="How weights are packed for a CPU.")
+]
 
 
 def chosen(kind: Callable[..., T], options: Mapping[str, Any]) -> T:

@@ -20,6 +20,7 @@ from specrag.cli.decoding_options import (
     NumSpeculativeTokens,
     Policy,
     PresencePenalty,
+    Quantization,
     RepetitionPenalty,
     Samples,
     Seed,
@@ -73,6 +74,7 @@ def generate(
     verification: Verification = "match",
     strict: Strict = False,
     dtype: Dtype = "auto",
+    quantization: Quantization = "auto",
     stream: Annotated[bool, typer.Option("--stream", help="Show the text as it comes.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON; with --stream, one event a line.")
@@ -91,7 +93,12 @@ def generate(
     if stream and n > 1:
         raise ConfigError(f"--stream shows one sample, got --n {n}", hint="leave one of them out")
     generator = SpeculativeGenerator.from_pretrained(
-        model, drafter, dtype=dtype, config=speculation, prefix_cache_mb=0
+        model,
+        drafter,
+        dtype=dtype,
+        quantization=quantization,
+        config=speculation,
+        prefix_cache_mb=0,
     )
     generation = _run(generator, asked, params, _shower(stream, as_json))
     _print(generation, generator, stream, as_json)

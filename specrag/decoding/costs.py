@@ -139,7 +139,7 @@ def _kept(path: Path, measure: Callable[[], Any], read: Callable[[Any], object])
 
 
 def _identity(model: TargetModel) -> tuple[object, ...]:
-    return model.fingerprint, model.dtype, model.device
+    return model.fingerprint, model.dtype, model.quantization, model.device
 
 
 def _path(*identities: tuple[object, ...]) -> Path:

@@ -106,6 +106,7 @@ class SpeculativeGenerator:
         *,
         dtype: str = "auto",
         device: str = "auto",
+        quantization: str = "auto",
         config: SpeculationConfig | None = None,
         prefix_cache_mb: int = 256,
     ) -> SpeculativeGenerator:
@@ -116,20 +117,25 @@ class SpeculativeGenerator:
             drafter: A registered name, or a drafter.
             dtype: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
             device: ``auto`` or a torch device.
+            quantization: ``auto``, ``none``, ``float16`` or ``int8``: how the weights are packed
+                for a CPU.
             config: How much to speculate.
             prefix_cache_mb: Most memory, in MiB, for what prompts of later requests may share
                 with earlier ones; 0 keeps nothing.
 
         Raises:
             ModelError: The target cannot be fetched or loaded.
-            ConfigError: The drafter is unknown or cannot draft for this target.
+            ConfigError: The drafter is unknown or cannot draft for this target, or the
+                quantization is unknown or does not go with the rest.
         """
         kept = PrefixCache(prefix_cache_mb << 20) if prefix_cache_mb else None
         # The name is checked first: a typo should not cost the time of loading a model.
         guesser = named_drafter(drafter) if isinstance(drafter, str) else drafter
         source = resolve(target)
         tokenizer = Tokenizer.load(source)
-        model = load_target(source, source.name, dtype=dtype, device=device)
+        model = load_target(
+            source, source.name, dtype=dtype, device=device, quantization=quantization
+        )
         costs = costs_of(model, tokenizer, guesser, config)
         return cls(model, tokenizer, guesser, config, costs, kept)
 

@@ -18,7 +18,7 @@ from specrag.decoding.budget import PassCosts
 from specrag.decoding.costs import known_costs
 from specrag.errors import ConfigError, SpecragError
 from specrag.home import home
-from specrag.models.devices import pick_device, pick_dtype
+from specrag.models.devices import pick_device, pick_dtype, pick_quantization
 from specrag.models.embedded import ModelSource, resolve
 from specrag.models.loader import load_target
 
@@ -88,6 +88,9 @@ def measured_costs(
     """
     source = resolve(model)
     precision = str(pick_dtype(dtype, pick_device("auto"))).removeprefix("torch.")
+    packed = pick_quantization("auto", dtype, pick_device("auto"))
+    if packed != "none":
+        precision = f"{packed} weights"
     about = f"{source.name}, {precision}, this machine"
     path = _kept_path(source, precision)
     if path is not None:
@@ -96,7 +99,7 @@ def measured_costs(
         except SpecragError:
             pass  # not there yet, or damaged: written anew
     on_load()
-    target = load_target(source, source.name, dtype=dtype)
+    target = load_target(source, source.name, dtype=dtype, quantization="auto")
     if target.no_speculation:
         raise ConfigError(
             f"{source.name} decodes plainly, so there is nothing to measure: "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from specrag.errors import ModelError
+from specrag.errors import ConfigError, ModelError, suggest
+from specrag.models.quantization import QUANTIZATIONS
 from specrag.models.tokenizer import first_line
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,6 +48,43 @@ def pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise ModelError(f"unknown dtype {dtype!r}; allowed: auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]
+
+
+def pick_quantization(quantization: str, dtype: str, device: torch.device) -> str:
+    """Returns how weights are to be packed, for a user's choice.
+
+    Args:
+        quantization: A name of ``QUANTIZATIONS``, or ``auto``: packed on a CPU, unless a
+            precision was asked for.
+        dtype: The user's choice of precision.
+        device: Where the model will run.
+
+    Raises:
+        ConfigError: The name is unknown, or does not go with the precision or the device.
+    """
+    if quantization == "auto":
+        packs = device.type == "cpu" and dtype == "auto" and _cpu_has_fbgemm()
+        return "float16" if packs else "none"
+    if quantization not in QUANTIZATIONS:
+        allowed = ("auto", *QUANTIZATIONS)
+        raise ConfigError(
+            f"unknown quantization {quantization!r}; {suggest(quantization, allowed)}"
+        )
+    if quantization != "none" and dtype not in ("auto", "float32"):
+        raise ConfigError(
+            f"quantization {quantization} computes in float32, not in {dtype}",
+            hint="leave dtype at auto",
+        )
+    if quantization != "none" and (device.type != "cpu" or not _cpu_has_fbgemm()):
+        raise ConfigError(
+            f"quantization {quantization} is for x86 processors, and the model runs on {device}",
+            hint="leave quantization at auto",
+        )
+    return quantization
+
+
+def _cpu_has_fbgemm() -> bool:
+    return "fbgemm" in torch.backends.quantized.supported_engines
 
 
 def _cpu_has_bfloat16() -> bool:

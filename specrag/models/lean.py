@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from specrag.models.kv_cache import KVCache
 from specrag.models.quantization import PackedLinear, packed
 from specrag.models.target import FINAL_NORM
+from specrag.models.windows import attention_windows
 
 LEAN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Model types that a ``LeanDecoder`` computes."""
@@ -92,7 +93,8 @@ class LeanLayer(nn.Module):
         states = states + self.leave(attended.reshape(batch, nodes, heads * width))
         wide = self.widen(states, _inverse_size(states, self.second_eps))
         gate, up = wide.chunk(2, dim=-1)
-        return states + self.narrow(F.silu(gate).mul_(up))
+        behind: torch.Tensor = states + self.narrow(F.silu(gate).mul_(up))
+        return behind
 
 
 class LeanDecoder(nn.Module):
@@ -114,6 +116,9 @@ class LeanDecoder(nn.Module):
         self.layers = nn.ModuleList(LeanLayer(layer, quantization) for layer in decoder.layers)
         self.norm_weight = decoder.norm.weight
         self.norm_eps = _eps(decoder.norm)
+        config = model.config.get_text_config()
+        # Query heads that share a key.
+        self._groups = int(config.num_attention_heads) // int(config.num_key_value_heads)
         head = model.get_output_embeddings()
         self.head = packed(
             head.weight.float() * self.norm_weight.float(), head.bias, quantization=quantization
@@ -147,8 +152,7 @@ class LeanDecoder(nn.Module):
         half = cosines.shape[-1] // 2
         signed = torch.cat([-sines[..., :half], sines[..., half:]], dim=-1)
         rotation = cosines.unsqueeze(1), signed.unsqueeze(1)
-        groups = self.layers[0].num_heads // self.layers[0].num_kv_heads
-        mask = mask.repeat(1, 1, groups, 1)
+        mask = mask.repeat(1, 1, self._groups, 1)
         features: dict[int, torch.Tensor] = {}
         for number, layer in enumerate(self.layers):
             states = layer(states, rotation, mask, cache.layers[number])
@@ -168,22 +172,17 @@ def lean_obstacle(model: Any) -> str:
         model: A transformers causal LM.
     """
     config = model.config.get_text_config()
-    first = next(iter(model.get_decoder().layers), None)
     reasons = {
         f"is of the type {config.model_type}": config.model_type not in LEAN,
         f"uses {getattr(config, 'hidden_act', None)}": getattr(config, "hidden_act", "") != "silu",
-        "rotates a part of each head": first is not None and _rotates_a_part(model),
+        "mixes kinds of attention": len(attention_windows(model).by_kind) > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def _rotates_a_part(model: Any) -> bool:
-    return float(getattr(model.config.get_text_config(), "partial_rotary_factor", 1.0)) != 1.0
-
-
 def _inverse_size(states: torch.Tensor, eps: float) -> torch.Tensor:
     """What an RMS norm multiplies each row by."""
-    power = torch.linalg.vecdot(states, states).unsqueeze(-1)
+    power: torch.Tensor = torch.linalg.vecdot(states, states).unsqueeze(-1)
     return power.mul_(1 / states.shape[-1]).add_(eps).rsqrt_()
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from specrag.errors import ModelError
+from specrag.models.devices import pick_device, pick_quantization
 from specrag.models.huggingface import HuggingFaceTarget
+from specrag.models.lean_target import LeanTarget, packing_obstacle
 from specrag.models.stateful import StatefulTarget
 from specrag.models.suitability import tree_obstacle
 from specrag.models.target import TreePass
@@ -22,12 +24,20 @@ KNOWN = frozenset(
 )
 """Model types whose trees the tests compare with the plain model; others are probed at load."""
 
+_WORTH_PACKING = 20_000_000
+"""Parameters; the products of a smaller model are not what its passes wait for."""
+
 _FINE, _ROUGH = 1e-3, 0.1
 """Largest relative error of probed logits, in float32 and below: rounding stays well under it."""
 
 
 def load_target(
-    source: ModelFiles, name: str, *, dtype: str = "auto", device: str = "auto"
+    source: ModelFiles,
+    name: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    quantization: str = "none",
 ) -> TransformersTarget:
     """Loads a model from a folder, a GGUF file or the hub.
 
@@ -37,14 +47,24 @@ def load_target(
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for bfloat16 where the machine
             computes in it and float32 elsewhere.
         device: A torch device, or ``auto`` for the first accelerator, else the CPU.
+        quantization: How weights are packed for a CPU: ``none``, ``float16``, ``int8``, or
+            ``auto`` for what is fastest without a loss that shows, where that is known.
 
     Returns:
         A target; its ``no_speculation`` says why when it can only decode plainly.
 
     Raises:
-        ModelError: It cannot be read, does not fit, lacks weights, or is no decoder-only model.
+        ModelError: It cannot be read, does not fit, lacks weights, is no decoder-only model, or
+            cannot be packed.
+        ConfigError: There is no such quantization, or it does not go with the rest.
     """
-    return target_for(load_network(source, name, dtype=dtype, device=device), name)
+    wanted = pick_quantization(quantization, dtype, pick_device(device))
+    if wanted != "none":
+        dtype = "float32" if dtype == "auto" else dtype
+    network = load_network(source, name, dtype=dtype, device=device)
+    if wanted == "none" or (quantization == "auto" and not _worth_packing(network)):
+        return target_for(network, name)
+    return LeanTarget(network, name, wanted)
 
 
 def target_for(model: Any, name: str) -> TransformersTarget:
@@ -70,6 +90,13 @@ def target_for(model: Any, name: str) -> TransformersTarget:
     target = HuggingFaceTarget(model, name)
     fault = probe(target)
     return StatefulTarget(model, name, fault) if fault else target
+
+
+def _worth_packing(network: Any) -> bool:
+    if packing_obstacle(network):
+        return False
+    size: int = sum(parameter.numel() for parameter in network.parameters())
+    return size >= _WORTH_PACKING
 
 
 @torch.inference_mode()

@@ -7,6 +7,7 @@ ones are read once, whatever the number of rows, and that is what speculation li
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 
 import torch
@@ -93,7 +94,10 @@ class ByteLinear(PackedLinear):
         scales = weight.abs().amax(1).clamp(min=_TINY) / levels
         whole = (weight / scales.unsqueeze(1)).round_().to(torch.int8)
         zeros = torch.zeros(len(scales), dtype=torch.long)
-        quantized = torch._make_per_channel_quantized_tensor(whole, scales.double(), zeros, 0)
+        with warnings.catch_warnings():
+            # Tensors of this kind are to go from torch, which is pinned; they live until packed.
+            warnings.simplefilter("ignore", UserWarning)
+            quantized = torch._make_per_channel_quantized_tensor(whole, scales.double(), zeros, 0)
         self._packed = torch.ops.quantized.linear_prepack(quantized, None)
         self._multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
 

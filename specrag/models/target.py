@@ -62,6 +62,7 @@ class TargetModel(ABC):
         eos_token_ids: Tokens that end an answer.
         no_speculation: Why this model only decodes plainly, one token of each row a pass; empty
             when it evaluates trees and rolls back.
+        quantization: How its weights are packed; ``none`` as they are.
     """
 
     name: str
@@ -69,6 +70,7 @@ class TargetModel(ABC):
     max_context: int
     eos_token_ids: tuple[int, ...]
     no_speculation: str = ""
+    quantization: str = "none"
 
     @property
     @abstractmethod

@@ -214,6 +214,7 @@ def _generator(
             drafter,
             dtype=config.dtype,
             device=config.device,
+            quantization=config.quantization,
             config=speculation,
             prefix_cache_mb=config.prefix_cache_mb,
         )

@@ -23,6 +23,7 @@ class TargetConfig:
         model: An embedded name, a hub name, a local folder or a ``.gguf`` path.
         dtype: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
         device: ``auto`` or a torch device.
+        quantization: ``auto``, ``none``, ``float16`` or ``int8``: how weights are packed for a CPU.
         prefix_cache_mb: Most memory, in MiB, for prompts that begin as earlier ones did. With 0
             an answer does not depend on earlier questions, not even in rounding.
     """
@@ -30,6 +31,7 @@ class TargetConfig:
     model: str = "smollm2-135m-instruct"
     dtype: str = "auto"
     device: str = "auto"
+    quantization: str = "auto"
     prefix_cache_mb: int = 0
 
 

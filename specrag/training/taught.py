@@ -1,4 +1,4 @@
-"""Taught: what the target says at some positions, over the tokens that a step of training weighs."""
+"""Taught: what the target says at some positions, over the tokens that training weighs."""
 
 from __future__ import annotations
 

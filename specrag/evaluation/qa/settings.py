@@ -93,6 +93,7 @@ def configuration(
         "target": generator.target.name,
         "target_fingerprint": generator.target.fingerprint,
         "dtype": str(generator.target.dtype).removeprefix("torch."),
+        "quantization": generator.target.quantization,
         "drafter": generator.drafter.name,
         "speculation": asdict(generator.config),
         "sampling": asdict(settings.params(pipeline)),

@@ -32,6 +32,7 @@ class SpeedSettings:
     Attributes:
         model: The target.
         dtype: Its precision.
+        quantization: How its weights are packed.
         drafters: Registered names; plain decoding is always measured.
         peers: Names of other engines.
         draft_model: Draft model of peers that need one.
@@ -48,6 +49,7 @@ class SpeedSettings:
 
     model: str = DEFAULT_TARGET
     dtype: str = "auto"
+    quantization: str = "auto"
     drafters: tuple[str, ...] = ("suffix",)
     peers: tuple[str, ...] = ()
     draft_model: str = ""
@@ -97,7 +99,11 @@ def benchmark(
         # Plain decoding asks for no costs, and the other drafters need them.
         first = next(iter(drafters.values()), named_drafter(PLAIN))
         generator = SpeculativeGenerator.from_pretrained(
-            settings.model, first, dtype=settings.dtype, config=settings.speculation
+            settings.model,
+            first,
+            dtype=settings.dtype,
+            quantization=settings.quantization,
+            config=settings.speculation,
         )
         room = generator.target.max_context - settings.max_tokens
         prompts, left_out = encode_questions(questions, generator.prompt_ids, room)
@@ -154,6 +160,7 @@ def _configuration(
     return {
         **asdict(settings),
         "dtype": details["dtype"],
+        "quantization": details["quantization"],
         "device": details["device"],
         "threads": threads,
         "datasets": [

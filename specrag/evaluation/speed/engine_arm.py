@@ -42,6 +42,7 @@ class EngineArm(ReferenceArm):
         self.details = {
             "engine": "specrag",
             "dtype": str(target.dtype).removeprefix("torch."),
+            "quantization": target.quantization,
             "device": str(target.device),
         }
         if target.no_speculation:

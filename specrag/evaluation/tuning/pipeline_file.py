@@ -19,6 +19,7 @@ _NO_KEYS = ("name", "folder")  # of the file, not in it
 COMMENTS: Mapping[str, str] = {
     "target.model": "an embedded name, a hub name, a folder or a .gguf path",
     "target.dtype": "auto, float32, bfloat16 or float16",
+    "target.quantization": "auto, none, float16 or int8",
     "target.device": "auto, cpu, cuda ...",
     "target.prefix_cache_mb": "memory for the beginnings of prompts, in MiB; 0 keeps none",
     "drafter.name": "suffix, prompt_lookup, none, draft:MODEL, a+b, a>b ...",
