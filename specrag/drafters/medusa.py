@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from specrag.decoding.drafter import DraftContext, Drafter
 from specrag.drafters.heads.logit_rule import hidden_size_of
 from specrag.drafters.heads.medusa import MedusaHeads
 from specrag.drafters.heads.projection import Projection
+from specrag.drafters.heads.surroundings import fitted
 from specrag.drafters.neural.medusa_level import MedusaLevel
 from specrag.drafters.neural.medusa_session import MedusaSession
 from specrag.drafters.trees.best_tree import best_tree
@@ -102,7 +102,7 @@ class MedusaDrafter(Drafter):
         """
         if self._bound is not None and self._bound.target is target:
             return
-        heads = _placed(self.heads, target)
+        heads = fitted(self.heads, target)
         projections = self._projections(heads, target)
         self._bound = _Bound(target, heads, projections)
         self.levels = (MedusaLevel(heads, projections[0]),)
@@ -138,7 +138,7 @@ class MedusaDrafter(Drafter):
                 Projection.own(weight, self._token_ids, target.vocab_size)
                 for weight in heads.own_weights
             )
-        return (Projection.shared(target, self._token_ids),)
+        return (Projection.shared(target, self._token_ids).packed(target.quantization),)
 
     def _new_tree(self, budget: DraftBudget, first_head: int) -> GrowingTree:
         nodes, depth = budget.num_speculative_tokens, budget.max_depth
@@ -159,11 +159,3 @@ class MedusaDrafter(Drafter):
         last = first_head + budget.max_depth
         levels = [ranks[: budget.branching] for ranks in self._accuracies[first_head:last]]
         return best_tree(levels, budget.num_speculative_tokens)
-
-
-def _placed(heads: MedusaHeads, target: TargetModel) -> MedusaHeads:
-    """The heads where the target computes; a copy where that changes them."""
-    parameter = next(heads.parameters())
-    if (parameter.device, parameter.dtype) == (target.device, target.dtype):
-        return heads
-    return copy.deepcopy(heads).to(target.device, target.dtype)

@@ -126,3 +126,17 @@ def packed(
             f"unknown quantization {quantization!r}; {suggest(quantization, tuple(kinds))}"
         )
     return kinds[quantization](weight.detach(), bias)
+
+
+def pack_linears(module: nn.Module, quantization: str) -> None:
+    """Packs the linear layers of a module, LM heads excepted.
+
+    Args:
+        module: Its layers are replaced.
+        quantization: ``float16`` or ``int8``.
+    """
+    for name, part in list(module.named_modules()):
+        for key, child in list(part.named_children()):
+            # Of an LM head single rows are read as well.
+            if isinstance(child, nn.Linear) and "lm_head" not in f"{name}.{key}":
+                setattr(part, key, packed(child.weight, child.bias, quantization=quantization))

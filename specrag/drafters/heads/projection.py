@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from specrag.decoding.drafter import DraftContext
 from specrag.drafters.heads.logit_rule import LogitRule, lm_head_of, measured_rule
 from specrag.errors import ConfigError
+from specrag.models.quantization import PackedLinear, packed
 from specrag.models.target import TargetModel
 
 _LOW = (torch.bfloat16, torch.float16)
@@ -73,6 +74,7 @@ class Projection:
         self.is_whole = token_ids is None
         self._rule = rule
         self._extra: _Extra | None = None
+        self._packed: PackedLinear | None = None
         self.weight, self.bias = weight, bias
         self._source: tuple[torch.Tensor, torch.Tensor | None] | None = None
         if token_ids is None:
@@ -136,7 +138,7 @@ class Projection:
             ``[..., draft vocab]``, in float32 or the precision of the weight; minus infinity for
             a token that only another row has added.
         """
-        found = self._rule.applied(_products(states, self.weight, self.bias))
+        found = self._rule.applied(self._own_products(states))
         extra = self._extra
         if extra is None:
             return found
@@ -145,6 +147,24 @@ class Projection:
             shape = (len(extra.allowed), *[1] * (states.dim() - 2), extra.allowed.shape[1])
             added = added.masked_fill(~extra.allowed.view(shape), -torch.inf)
         return torch.cat([found, added], dim=-1)
+
+    def _own_products(self, states: torch.Tensor) -> torch.Tensor:
+        if self._packed is None:
+            return _products(states, self.weight, self.bias)
+        found: torch.Tensor = self._packed(states.float())
+        return found
+
+    def packed(self, quantization: str) -> Projection:
+        """Returns the same with packed rows, for a target that is packed itself.
+
+        Args:
+            quantization: See ``PackedLinear``; ``none`` changes nothing.
+        """
+        if quantization == "none":
+            return self
+        made = copy.copy(self)
+        made._packed = packed(self.weight, self.bias, quantization=quantization)
+        return made
 
     def widened(self, logits: torch.Tensor) -> torch.Tensor:
         """Returns logits of the whole vocabulary.
@@ -184,6 +204,7 @@ class Projection:
         moved.weight = self.weight.to(device, dtype)
         moved.bias = None if self.bias is None else self.bias.to(device, dtype)
         moved.token_ids = self.token_ids.to(device)
+        moved._packed = None
         # Further rows come from weights as large as a model; what trains or tests adds none.
         moved._source = None if moved.weight is not self.weight else self._source
         return moved
@@ -195,7 +216,7 @@ class Projection:
             places: Where the logits of its tokens stand here.
         """
         part = copy.copy(self)
-        part.is_whole, part._source = False, None
+        part.is_whole, part._source, part._packed = False, None, None
         part.weight = self.weight.index_select(0, places)
         part.bias = None if self.bias is None else self.bias.index_select(0, places)
         part.token_ids = self.token_ids[places]

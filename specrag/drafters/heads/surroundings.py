@@ -14,6 +14,7 @@ from specrag.drafters.heads.feature_head import FeatureHead
 from specrag.drafters.heads.logit_rule import hidden_size_of
 from specrag.drafters.heads.projection import Projection
 from specrag.errors import ConfigError, ModelError
+from specrag.models.quantization import pack_linears
 from specrag.models.target import TargetModel
 
 Head = TypeVar("Head", bound=nn.Module)
@@ -89,21 +90,26 @@ def projection_of(
     """
     own = getattr(head, "lm_head", None)
     if isinstance(own, nn.Linear):
-        return Projection.own(own.weight, token_ids, target.vocab_size)
-    return Projection.shared(target, token_ids)
+        found = Projection.own(own.weight, token_ids, target.vocab_size)
+    else:
+        found = Projection.shared(target, token_ids)
+    return found.packed(target.quantization)
 
 
 def fitted(head: Head, target: TargetModel) -> Head:
-    """Returns a head in the precision of its target and on its device; a copy where it is not.
+    """Returns a head as its target is: its precision, its device, packed if it is packed.
 
     Args:
-        head: Any.
+        head: Any; what is returned is a copy wherever it differs.
         target: Its target.
     """
-    parameter = next(head.parameters())
-    if (parameter.device, parameter.dtype) == (target.device, target.dtype):
+    parameter, packs = next(head.parameters()), target.quantization != "none"
+    if (parameter.device, parameter.dtype) == (target.device, target.dtype) and not packs:
         return head
-    return copy.deepcopy(head).to(target.device, target.dtype)
+    made = copy.deepcopy(head).to(target.device, target.dtype)
+    if packs:
+        pack_linears(made, target.quantization)
+    return made
 
 
 def input_embedding(target: TargetModel) -> Any:

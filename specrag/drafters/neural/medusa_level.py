@@ -31,9 +31,8 @@ class MedusaLevel:
 
     def prepare(self) -> Callable[[], object]:
         """Returns the evaluation of one head over one state."""
-        parameter = next(self.heads.parameters())
-        width = self.heads.config.hidden_size
-        state = torch.zeros(1, width, device=parameter.device, dtype=parameter.dtype)
+        width, weight = self.heads.config.hidden_size, self.projection.weight
+        state = torch.zeros(1, width, device=weight.device, dtype=weight.dtype)
 
         @torch.inference_mode()
         def evaluate() -> object:

@@ -56,7 +56,7 @@ def test_everything_but_the_drafter_is_carried_over(tmp_path: Path) -> None:
     config = PipelineConfig(
         name="old",
         description='For "chat" \\ work',
-        target=TargetConfig("gpt-x", "float32", "cpu", 12),
+        target=TargetConfig("gpt-x", "float32", "cpu", "none", 12),
         drafter=DrafterConfig(min_acceptance=0.25, strict=True),
         retrieval=RetrievalConfig("handbook", 3, 500),
         gate=GateConfig("always", 8),
