@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 
 from specrag.decoding.acceptance import stated_conditionals
 from specrag.decoding.budget import DraftBudget, PassCosts
+from specrag.decoding.costs import known_draft_level
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.decoding.tree import ROOT, DraftTree
+from specrag.drafters.asking import Asking
 from specrag.drafters.members import Members, MemberSessions
 from specrag.drafters.trees.merge import merge
 from specrag.errors import ConfigError
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
+
+_Ask = Callable[[int, list[int], list[DraftBudget]], list[DraftTree]]
+"""Asks a member about some places among the rows, with a budget for each."""
 
 _PRIOR_WEIGHT = 4.0
 """Accepted nodes that a member's own word counts as, before anything is known of it."""
@@ -29,6 +36,9 @@ class CompositeDrafter(Drafter):
     Every member may use the whole budget; the union of their paths is cut to it, the likeliest
     first. What a member states is scaled down, row by row, by how often its statements came true,
     so that one that promises too much does not crowd out the others.
+
+    Members that cost time, such as draft heads, are asked after those that cost none, and only as
+    deep as that promises more tokens for the time, if it is known what a pass costs.
 
     Args:
         drafters: The members, of different names. Of equally good nodes, the one of the earlier
@@ -49,6 +59,8 @@ class CompositeDrafter(Drafter):
                     hint="name each drafter once: a second one of a kind proposes nothing new",
                 )
         self._members = Members(drafters)
+        self._costs: PassCosts | None = None
+        self._level_costs: dict[int, float] = {}
         self.feature_layers = self._members.feature_layers
 
     def bind(
@@ -67,6 +79,14 @@ class CompositeDrafter(Drafter):
         self._members.bind(target, tokenizer, costs)
         self.feature_layers = self._members.feature_layers
         self.levels, self.device = self._members.levels, self._members.device
+        costly = [place for place, one in enumerate(self._members.drafters) if one.levels]
+        self._costs, self._level_costs = costs, {}
+        if costs is not None and 0 < len(costly) < len(self._members.drafters):
+            # It is seen to here that they pay: to whoever asks, the combination costs nothing.
+            self.levels = ()
+            for place in costly:
+                levels = self._members.drafters[place].levels
+                self._level_costs[place] = sum(known_draft_level(target, one) for one in levels)
 
     def open(self, contexts: Sequence[DraftContext]) -> CompositeSession:
         """Starts a session of every member.
@@ -74,7 +94,9 @@ class CompositeDrafter(Drafter):
         Args:
             contexts: One for each row.
         """
-        return CompositeSession(self._members.names, self._members.open(contexts), len(contexts))
+        asking = partial(_asking, self._costs, self._level_costs)
+        members = self._members.open(contexts)
+        return CompositeSession(self._members.names, members, len(contexts), asking)
 
 
 class CompositeSession(DraftSession):
@@ -84,11 +106,20 @@ class CompositeSession(DraftSession):
         names: Of the members.
         members: Their sessions.
         num_rows: Number of rows.
+        asking: Makes what a row needs to know of its costly members, by their places.
     """
 
-    def __init__(self, names: Sequence[str], members: MemberSessions, num_rows: int) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        members: MemberSessions,
+        num_rows: int,
+        asking: Callable[[], dict[int, Asking]] = dict,
+    ) -> None:
         self._names = names
         self._members = members
+        self._new_asking = asking
+        self._asking = [asking() for _ in range(num_rows)]
         self._trust = [Trust(len(members)) for _ in range(num_rows)]
         self._proposed: dict[int, tuple[DraftTree, ...]] = {}
 
@@ -99,11 +130,13 @@ class CompositeSession(DraftSession):
             rows: Indices of the rows still running.
             budget: The largest tree allowed for each of them.
         """
-        proposed = [
-            self._members.of(member).propose(self._members.rows_of(member, rows), budget)
-            for member in range(len(self._members))
-        ]
-        by_row = list(zip(*proposed, strict=True))
+        by_row = self._asked(
+            rows,
+            budget,
+            lambda member, chosen, budgets: self._members.of(member).propose(
+                self._members.rows_of(member, [rows[place] for place in chosen]), budgets
+            ),
+        )
         self._proposed.update(zip(rows, by_row, strict=True))
         return self._merged(rows, budget, by_row)
 
@@ -120,13 +153,16 @@ class CompositeSession(DraftSession):
             budget: The largest tree allowed for each of them.
             ahead: Tokens assumed behind the last committed one, for each of them.
         """
-        proposed = [
-            self._members.of(member).propose_after(
-                self._members.rows_of(member, rows), budget, ahead
-            )
-            for member in range(len(self._members))
-        ]
-        return self._merged(rows, budget, list(zip(*proposed, strict=True)))
+        by_row = self._asked(
+            rows,
+            budget,
+            lambda member, chosen, budgets: self._members.of(member).propose_after(
+                self._members.rows_of(member, [rows[place] for place in chosen]),
+                budgets,
+                [ahead[place] for place in chosen],
+            ),
+        )
+        return self._merged(rows, budget, by_row)
 
     def observe(
         self,
@@ -141,7 +177,11 @@ class CompositeSession(DraftSession):
             token_ids: The tokens in order.
             features: The target's states, see ``DraftSession``.
         """
-        self._trust[row].learn(self._proposed.pop(row, ()), token_ids)
+        proposed = self._proposed.pop(row, ())
+        self._trust[row].learn(proposed, token_ids)
+        if proposed:
+            for member, asking in self._asking[row].items():
+                asking.learn(proposed[member], token_ids)
         self._members.observe(row, token_ids, features)
 
     def join(self, context: DraftContext) -> int:
@@ -158,11 +198,48 @@ class CompositeSession(DraftSession):
         """
         row = self._members.join(context)
         self._trust.append(Trust(len(self._members)))
+        self._asking.append(self._new_asking())
         return row
 
     def close(self) -> None:
         """Closes the sessions of all members."""
         self._members.close()
+
+    def _asked(
+        self, rows: Sequence[int], budget: Sequence[DraftBudget], ask: _Ask
+    ) -> list[tuple[DraftTree, ...]]:
+        """What each member proposes for each row, those that cost nothing first."""
+        count = len(self._members)
+        found = [[DraftTree() for _ in range(count)] for _ in rows]
+        costly = {member for asking in self._asking for member in asking}
+        for member in sorted(range(count), key=lambda place: place in costly):
+            budgets = [
+                self._allowed(member, row, most, trees, len(rows))
+                for row, most, trees in zip(rows, budget, found, strict=True)
+            ]
+            chosen = [place for place, own in enumerate(budgets) if own is not None]
+            if chosen:
+                own = [most for most in budgets if most is not None]
+                for place, tree in zip(chosen, ask(member, chosen, own), strict=True):
+                    found[place][member] = tree
+        return [tuple(trees) for trees in found]
+
+    def _allowed(
+        self,
+        member: int,
+        row: int,
+        most: DraftBudget,
+        trees: Sequence[DraftTree],
+        num_rows: int,
+    ) -> DraftBudget | None:
+        """The budget of a member in a row; None where it is not asked."""
+        asking = self._asking[row].get(member)
+        if asking is None or not most.num_speculative_tokens:
+            return most
+        weights = self._trust[row].weights
+        free = merge(trees, most, self._names, weights)
+        depth = asking.depth(free, most, num_rows)
+        return replace(most, max_depth=depth) if depth else None
 
     def _merged(
         self,
@@ -174,6 +251,12 @@ class CompositeSession(DraftSession):
             merge(trees, most, self._names, self._trust[row].weights)
             for row, most, trees in zip(rows, budget, by_row, strict=True)
         ]
+
+
+def _asking(costs: PassCosts | None, levels: Mapping[int, float]) -> dict[int, Asking]:
+    if costs is None:
+        return {}
+    return {member: Asking(costs, level) for member, level in levels.items()}
 
 
 class Trust:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ import torch
 from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
 from specrag.decoding.tree import DraftTree
+from specrag.drafters import composite
 from specrag.drafters.composite import CompositeDrafter
 from specrag.drafters.prompt_lookup import PromptLookupDrafter
 from specrag.drafters.suffix import SuffixDrafter
@@ -201,3 +202,68 @@ def test_no_member_is_refused() -> None:
 def test_a_name_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'a' is named 2 times in 'a\+b\+a'"):
         CompositeDrafter([Scripted("a"), Scripted("b"), Scripted("a")])
+
+
+class Level:
+    """A level of a draft that takes no time worth measuring."""
+
+    identity = ("level", "of a test")
+
+    def prepare(self) -> Callable[[], object]:
+        return lambda: None
+
+
+def bound_beside(costly: Scripted, free: Scripted, monkeypatch: pytest.MonkeyPatch) -> Drafter:
+    costly.levels = (Level(),)
+    monkeypatch.setattr(composite, "known_draft_level", lambda _target, _level: 0.2)
+    drafter = CompositeDrafter([costly, free])
+    drafter.bind(tiny_target(), tiny_tokenizer(), COSTS)
+    return drafter
+
+
+def test_a_costly_member_is_asked_where_the_free_ones_are_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sure, doubt = DraftTree.chain([5, 6], [0.98, 0.97]), DraftTree.chain([5], [0.1])
+    costly = Scripted("costly", TERSE)
+    free = Scripted("free", doubt, by_last={8: sure})
+    drafter = bound_beside(costly, free, monkeypatch)
+    assert drafter.levels == ()
+    session = drafter.open([CONTEXT, CONTEXT])
+    session.observe(0, [8])
+    session.observe(1, [9])
+    trees = session.propose([0, 1], [WIDE, WIDE])
+    assert (free.sessions[0].asked, costly.sessions[0].asked) == ([[0, 1]], [[1]])
+    assert (trees[0].token_ids, trees[1].token_ids) == ((5, 6), (7, 5))
+    # Drafted ahead, only what would be asked then is asked.
+    after = session.propose_after([0, 1], [WIDE, WIDE], [[9], [8]])
+    assert [tree.token_ids for tree in after] == [(7, 5), (5, 6)]
+
+
+def test_a_costly_member_that_is_never_right_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costly, free = Scripted("costly", TERSE), Scripted("free", DraftTree.chain([5], [0.1]))
+    session = bound_beside(costly, free, monkeypatch).open([CONTEXT])
+    for _ in range(40):
+        session.propose([0], [WIDE])
+        session.observe(0, [11])
+    assert 2 < len(costly.sessions[0].asked) < 30
+    assert len(free.sessions[0].asked) == 40
+    assert costly.sessions[0].observed == [[11] * 40]  # it follows the text all the same
+
+
+def test_all_members_are_asked_where_no_costs_are_known_or_none_is_free() -> None:
+    costly, other = Scripted("costly", TERSE), Scripted("other", WORDY)
+    costly.levels = other.levels = (Level(),)
+    drafter = CompositeDrafter([costly, other])
+    drafter.bind(tiny_target(), tiny_tokenizer(), COSTS)
+    assert len(drafter.levels) == 2
+    other.levels = ()
+    drafter.bind(tiny_target(), tiny_tokenizer(), None)
+    assert len(drafter.levels) == 1
+    session = drafter.open([CONTEXT])
+    for _ in range(30):
+        session.propose([0], [WIDE])
+        session.observe(0, [11])
+    assert len(costly.sessions[-1].asked) == 30
