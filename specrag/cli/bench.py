@@ -37,7 +37,10 @@ _Seed = Annotated[
     int | None, typer.Option(help="Draws the prompts; without it the first are taken.")
 ]
 _Drafters = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Drafter; repeat it for several.")
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Drafter, perhaps with settings 'NAME branching=1'; repeat it."
+    ),
 ]
 _Peers = Annotated[
     str, typer.Option(metavar="NAMES|all", help="Other engines to measure, with commas.")
@@ -70,6 +73,9 @@ def bench(
     dtype: Dtype = "auto",
     quantization: Quantization = "auto",
     max_tokens: Annotated[int, typer.Option(min=2, help="Most tokens of an answer.")] = 128,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="0 is greedy; else all draw with one seed.")
+    ] = 0.0,
     rounds: _Rounds = 3,
     warm_ups: _WarmUps = 1,
     threads: _Threads = None,

@@ -28,7 +28,7 @@ KINDS = ("rag", "rag", "writing", "coding")
 @pytest.fixture
 def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def tiny(
-        model: str, drafter: Drafter, *, dtype: str, config: SpeculationConfig
+        model: str, drafter: Drafter, *, dtype: str, quantization: str, config: SpeculationConfig
     ) -> SpeculativeGenerator:
         assert (model, dtype) == ("smollm2-135m-instruct", "auto")
         return SpeculativeGenerator(tiny_target(), tiny_tokenizer(), drafter, config)

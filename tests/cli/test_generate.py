@@ -38,7 +38,13 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
     toy = Loaded(SpeculativeGenerator(tiny_target(vocab_size=96), tiny_tokenizer(96), "suffix"))
 
     def from_pretrained(
-        target: str, drafter: str, *, dtype: str, config: SpeculationConfig, prefix_cache_mb: int
+        target: str,
+        drafter: str,
+        *,
+        dtype: str,
+        quantization: str,
+        config: SpeculationConfig,
+        prefix_cache_mb: int,
     ) -> SpeculativeGenerator:
         assert prefix_cache_mb == 0  # one request, nothing to share
         toy.calls.append((target, drafter, dtype, config))

@@ -81,7 +81,9 @@ def loads(tmp_path: Path, isolated_home: Path, monkeypatch: pytest.MonkeyPatch) 
     source = {"local": ModelSource(str(folder), None, "local")}
     loaded: list[str] = []
 
-    def load_target(source: ModelSource, name: str, *, dtype: str) -> SimpleNamespace:
+    def load_target(
+        source: ModelSource, name: str, *, dtype: str, quantization: str
+    ) -> SimpleNamespace:
         loaded.append(f"{name} {dtype}")
         return SimpleNamespace(no_speculation="it keeps a state" if name == "stateful" else "")
 

@@ -10,10 +10,12 @@ from typing import Any
 from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.drafter import named_drafter
 from specrag.decoding.generator import SpeculativeGenerator
+from specrag.decoding.sampling import SamplingParams
 from specrag.errors import ConfigError
 from specrag.evaluation.datasets.item import EvalDataset
 from specrag.evaluation.reports.report import Report
 from specrag.evaluation.speed.arm import Arm
+from specrag.evaluation.speed.arm_spec import read_arm
 from specrag.evaluation.speed.engine_arm import PLAIN, engine_arms
 from specrag.evaluation.speed.figures import speed_figures
 from specrag.evaluation.speed.measure import Progress, SpeedRun, measure_speed
@@ -33,7 +35,8 @@ class SpeedSettings:
         model: The target.
         dtype: Its precision.
         quantization: How its weights are packed.
-        drafters: Registered names; plain decoding is always measured.
+        drafters: Registered names, each perhaps with settings of its own, see ``read_arm``; plain
+            decoding is always measured.
         peers: Names of other engines.
         draft_model: Draft model of peers that need one.
         speculation: How much is drafted.
@@ -45,6 +48,7 @@ class SpeedSettings:
         rounds: Times that everything is decoded.
         warm_ups: Answers that each arm first decodes for nothing.
         threads: Pinned to processors; None takes as many as torch would.
+        temperature: Of the sampling; 0 is greedy. All arms draw with the same seed.
     """
 
     model: str = DEFAULT_TARGET
@@ -62,6 +66,7 @@ class SpeedSettings:
     rounds: int = 3
     warm_ups: int = 1
     threads: int | None = None
+    temperature: float = 0.0
 
 
 def benchmark(
@@ -86,7 +91,11 @@ def benchmark(
     """
     _check_names(settings)
     # Names are checked before the time that loading takes.
-    drafters = {name: named_drafter(name) for name in settings.drafters if name != PLAIN}
+    specs = {
+        line: read_arm(line, settings.speculation) for line in settings.drafters if line != PLAIN
+    }
+    drafters = {line: spec.drafter for line, spec in specs.items()}
+    sampling = SamplingParams(temperature=settings.temperature, seed=settings.seed or 0)
     questions = choose_questions(
         datasets,
         by=settings.by,
@@ -107,7 +116,8 @@ def benchmark(
         )
         room = generator.target.max_context - settings.max_tokens
         prompts, left_out = encode_questions(questions, generator.prompt_ids, room)
-        plain, others = engine_arms(generator, drafters)
+        configs = {line: spec.config for line, spec in specs.items()}
+        plain, others = engine_arms(generator, drafters, configs, sampling)
         peers: list[Arm] = []
         for name in settings.peers:
             assert open_peer is not None, "peers are named, but nothing opens them"
@@ -149,6 +159,11 @@ def _check_names(settings: SpeedSettings) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"{', '.join(map(repr, twice))} is named twice", hint="name it once")
+    if settings.peers and settings.temperature:
+        raise ConfigError(
+            f"peers decode greedily, and the temperature is {settings.temperature:g}",
+            hint="leave --peers or --temperature out",
+        )
 
 
 def _configuration(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from specrag.decoding.budget import SpeculationConfig
 from specrag.decoding.costs import costs_of
 from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.generator import SpeculativeGenerator
@@ -21,15 +22,22 @@ PLAIN = "none"
 
 
 class EngineArm(ReferenceArm):
-    """Decodes with a generator of this engine, greedily, keeping nothing between prompts.
+    """Decodes with a generator of this engine, keeping nothing between prompts.
 
     Args:
         generator: Its prefix cache is not used: the second arm would find the prompts of the
             first.
         name: What it is called in the report.
+        sampling: How tokens are chosen; greedily by default. Its length is not used.
     """
 
-    def __init__(self, generator: SpeculativeGenerator, name: str) -> None:
+    def __init__(
+        self,
+        generator: SpeculativeGenerator,
+        name: str,
+        sampling: SamplingParams = SamplingParams(),  # noqa: B008 - it is frozen
+    ) -> None:
+        self._sampling = sampling
         self._generator = SpeculativeGenerator(
             generator.target,
             generator.tokenizer,
@@ -60,9 +68,8 @@ class EngineArm(ReferenceArm):
             min_tokens: 0, or as many as ``max_tokens`` to fix the length.
         """
         assert min_tokens in (0, max_tokens), "this engine fixes a length or leaves it open"
-        return self._decode(
-            prompt_ids, SamplingParams(max_tokens=max_tokens, ignore_eos=min_tokens > 0)
-        )
+        wanted = replace(self._sampling, max_tokens=max_tokens, ignore_eos=min_tokens > 0)
+        return self._decode(prompt_ids, wanted)
 
     def look(self, prompt_ids: Sequence[int], max_tokens: int) -> Sample:
         """Decodes to the model's own end and notes how close each choice was.
@@ -74,7 +81,8 @@ class EngineArm(ReferenceArm):
             prompt_ids: The prompt.
             max_tokens: Most tokens of the answer.
         """
-        return self._decode(prompt_ids, SamplingParams(max_tokens=max_tokens, top_logprobs=2))
+        wanted = replace(self._sampling, max_tokens=max_tokens, top_logprobs=2)
+        return self._decode(prompt_ids, wanted)
 
     def peak_memory_mb(self) -> float | None:
         """Returns the peak of this process, which holds all arms of this engine at once."""
@@ -112,7 +120,10 @@ class EngineArm(ReferenceArm):
 
 
 def engine_arms(
-    generator: SpeculativeGenerator, drafters: Mapping[str, Drafter]
+    generator: SpeculativeGenerator,
+    drafters: Mapping[str, Drafter],
+    configs: Mapping[str, SpeculationConfig] | None = None,
+    sampling: SamplingParams = SamplingParams(),  # noqa: B008 - it is frozen
 ) -> tuple[EngineArm, list[EngineArm]]:
     """Makes the arms of one target: plain decoding, and one for each drafter.
 
@@ -122,25 +133,26 @@ def engine_arms(
         generator: Target, tokenizer and settings. Its own drafter may be among ``drafters``; where
             its costs were measured, those of the others are too.
         drafters: By the name that the report gives them; ``none`` is left out, being the plain arm.
+        configs: How much those draft that differ from the generator's settings.
+        sampling: How tokens are chosen; with a seed, so that all arms choose alike.
 
     Returns:
         The plain arm, and the others.
     """
-    target, tokenizer, config = generator.target, generator.tokenizer, generator.config
+    target, tokenizer, shared = generator.target, generator.tokenizer, generator.config
     plain = SpeculativeGenerator(
-        target, tokenizer, named_drafter(PLAIN), replace(config, strict=False)
+        target, tokenizer, named_drafter(PLAIN), replace(shared, strict=False)
     )
     arms = []
     for name, drafter in drafters.items():
         if name == PLAIN:
             continue
-        costs = generator.costs
-        if costs is not None and drafter is not generator.drafter:
+        config, costs = (configs or {}).get(name, shared), generator.costs
+        if costs is not None and (drafter is not generator.drafter or config != shared):
             costs = costs_of(target, tokenizer, drafter, config)
-        arms.append(
-            EngineArm(SpeculativeGenerator(target, tokenizer, drafter, config, costs), name)
-        )
-    return EngineArm(plain, PLAIN), arms
+        own = SpeculativeGenerator(target, tokenizer, drafter, config, costs)
+        arms.append(EngineArm(own, name, sampling))
+    return EngineArm(plain, PLAIN, sampling), arms
 
 
 def _passes(session: DecodingSession) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -36,9 +36,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def tiny(
-        model: str, drafter: Drafter, *, dtype: str, config: SpeculationConfig
+        model: str, drafter: Drafter, *, dtype: str, quantization: str, config: SpeculationConfig
     ) -> SpeculativeGenerator:
-        names.append(f"{model} {drafter.name} {dtype}")
+        names.append(f"{model} {drafter.name} {dtype} {quantization}")
         return SpeculativeGenerator(tiny_target(1), tiny_tokenizer(), drafter, config)
 
     monkeypatch.setattr(SpeculativeGenerator, "from_pretrained", tiny)
@@ -59,6 +59,24 @@ def test_every_drafter_is_lossless_and_drafts() -> None:
     assert rows["all", "none"]["mean_acceptance_length"] == 1.0
     assert rows["all", "suffix"]["mean_acceptance_length"] > 1.0
     assert rows["all", "suffix"]["details"]["dtype"] == "float32"
+
+
+def test_drafters_are_measured_with_settings_of_their_own() -> None:
+    lines = ("suffix", "suffix num_speculative_tokens=1 policy=fixed")
+    rows = rows_of(replace(SETTINGS, drafters=lines))
+    assert rows["all", lines[1]]["equal_share"] == 1.0
+    deep, short = (rows["all", line]["acceptance_by_depth"] for line in lines)
+    assert len(short) == 1 < len(deep)
+
+
+def test_all_arms_draw_alike_at_a_temperature() -> None:
+    greedy, drawn, again = (
+        rows_of(replace(SETTINGS, temperature=temperature, seed=3))
+        for temperature in (0.0, 1.5, 1.5)
+    )
+    assert {row["equal_share"] for row in drawn.values()} == {1.0}
+    tau = [rows["all", "suffix"]["mean_acceptance_length"] for rows in (greedy, drawn, again)]
+    assert tau[0] != tau[1] == tau[2]
 
 
 def test_the_report_tells_what_it_takes_to_repeat_it(tmp_path: Path) -> None:
@@ -82,7 +100,12 @@ def test_the_report_tells_what_it_takes_to_repeat_it(tmp_path: Path) -> None:
     [
         ({"drafters": ("suffix", "sufix")}, "did you mean 'suffix'"),
         ({"drafters": ("suffix", "suffix")}, "'suffix' is named twice"),
+        ({"drafters": ("suffix brancing=1",)}, "did you mean 'branching'"),
         ({"by": "kind"}, "unknown way to group"),
+        (
+            {"peers": ("a",), "temperature": 0.5},
+            "peers decode greedily, and the temperature is 0.5",
+        ),
         ({"categories": ("c",)}, "no category 'c'"),
     ],
 )
@@ -102,7 +125,7 @@ def test_more_threads_than_there_are_processors_are_refused(loaded: list[str]) -
 
 def test_the_target_is_loaded_once_with_a_drafter_that_asks_for_costs(loaded: list[str]) -> None:
     rows_of(replace(SETTINGS, drafters=("none", "prompt_lookup", "suffix")))
-    assert loaded == ["tiny prompt_lookup auto"]
+    assert loaded == ["tiny prompt_lookup auto auto"]
 
 
 def test_plain_decoding_alone_is_measured_too() -> None:
