@@ -36,6 +36,9 @@ _Every = Annotated[int, typer.Option(min=1, help="Steps between looks at held-ou
 _Features = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder for the target's states, to share.")
 ]
+_BeginFrom = Annotated[
+    str, typer.Option(metavar="HEAD", help="Head to train further: a folder or a hub name.")
+]
 _Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 _Seed = Annotated[int, typer.Option(help="Of weights and order.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -48,6 +51,7 @@ def eagle(
     generation: Annotated[int, typer.Option(help="3, or 2 for the head of EAGLE-1 and 2.")] = 3,
     layers: Annotated[int, typer.Option(min=1, help="Its decoder layers.")] = 1,
     steps: Annotated[int, typer.Option(min=1, help="Levels of a draft in training.")] = 4,
+    begin_from: _BeginFrom = "",
     target: _Target = _TARGET,
     vocabulary: _Vocabulary = 16384,
     epochs: _Epochs = 2.0,
@@ -67,7 +71,8 @@ def eagle(
     from specrag.training.eagle_kind import EagleKind
 
     weight = 0.0 if generation == 3 else 1.0
-    kind = EagleKind(generation, layers, EagleLossSettings(steps, state_weight=weight))
+    loss = EagleLossSettings(steps, state_weight=weight)
+    kind = EagleKind(generation, layers, loss, begin_from)
     settings = _settings(locals())
     _train(kind, settings, out, target, device, as_json)
 
@@ -78,6 +83,7 @@ def medusa(
     out: _Out,
     heads: Annotated[int, typer.Option(min=1, help="Tokens to look ahead.")] = 4,
     layers: Annotated[int, typer.Option(min=1, help="Residual blocks of a head.")] = 1,
+    begin_from: _BeginFrom = "",
     target: _Target = _TARGET,
     vocabulary: _Vocabulary = 16384,
     epochs: _Epochs = 2.0,
@@ -95,7 +101,8 @@ def medusa(
     """Trains Medusa heads."""
     from specrag.training.medusa_kind import MedusaKind
 
-    _train(MedusaKind(heads, layers), _settings(locals()), out, target, device, as_json)
+    kind = MedusaKind(heads, layers, begin_from=begin_from)
+    _train(kind, _settings(locals()), out, target, device, as_json)
 
 
 @app.command("distill")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
+from specrag.drafters.checkpoints.checkpoint import DraftHead
+from specrag.drafters.checkpoints.reader import read_checkpoint
 from specrag.drafters.heads.config import (
     DraftLayerConfig,
     Eagle3Config,
@@ -18,12 +21,50 @@ from specrag.drafters.heads.config import (
 from specrag.drafters.heads.eagle import EagleHead
 from specrag.drafters.heads.eagle3 import Eagle3Head
 from specrag.drafters.heads.feature_head import FeatureHead
+from specrag.errors import ConfigError
 from specrag.models.transformers_target import TransformersTarget
 from specrag.training.texts import TrainingText
 
 Head = TypeVar("Head", bound=FeatureHead)
 
 _SMALL = 0.02  # standard deviation of new weights
+
+
+class GivenHead(NamedTuple):
+    """A head that there is, to be trained further.
+
+    Attributes:
+        head: In float32, on the device of its target.
+        token_ids: The tokens that it can say, ``[draft vocab]``.
+    """
+
+    head: DraftHead
+    token_ids: torch.Tensor
+
+
+def given_head(source: str, family: str, target: TransformersTarget) -> GivenHead:
+    """Reads a head to begin from, in the convention that its file declares.
+
+    Args:
+        source: A folder, a file or a hub name.
+        family: What it must be, such as ``eagle3``.
+        target: What it was trained for.
+
+    Raises:
+        ModelError: It cannot be read, or does not fit the target.
+        ConfigError: It is of another family.
+    """
+    checkpoint = read_checkpoint(source, target)
+    if checkpoint.family != family:
+        raise ConfigError(
+            f"the head {source!r} is of the family {checkpoint.family}, not {family}",
+            hint=f"train one of the family {checkpoint.family}, or begin from another head",
+        )
+    built = copy.deepcopy(checkpoint.build(None, torch.float32, target.device))
+    ids = checkpoint.draft_token_ids
+    if ids is None:
+        ids = torch.arange(target.vocab_size)
+    return GivenHead(built.requires_grad_(True).train(), ids)
 
 
 def draft_vocabulary(

@@ -17,7 +17,7 @@ from specrag.drafters.heads.surroundings import embedding_of
 from specrag.errors import ConfigError
 from specrag.models.target import FINAL_NORM
 from specrag.models.transformers_target import TransformersTarget
-from specrag.training.beginning import new_eagle, new_eagle3
+from specrag.training.beginning import given_head, new_eagle, new_eagle3
 from specrag.training.eagle import EagleLossSettings, EagleObjective
 from specrag.training.kind import HeadKind, Trainee
 
@@ -33,11 +33,14 @@ class EagleKind(HeadKind):
         generation: 3 for EAGLE-3; 2 for the head that EAGLE-1 and EAGLE-2 share.
         num_layers: Its decoder layers.
         loss: How the levels of a draft are weighed.
+        begin_from: A head to train further, a folder or a hub name; its shape and its tokens are
+            kept. Empty begins anew.
     """
 
     generation: int = 3
     num_layers: int = 1
     loss: EagleLossSettings = field(default_factory=EagleLossSettings)
+    begin_from: str = ""
 
     def __post_init__(self) -> None:
         if self.generation not in GENERATIONS:
@@ -53,6 +56,16 @@ class EagleKind(HeadKind):
         """What it is called as a drafter."""
         return "eagle3" if self.generation == 3 else "eagle"
 
+    def vocabulary(self, target: TransformersTarget) -> torch.Tensor | None:
+        """Returns the tokens of the head that it begins from, if it does.
+
+        Args:
+            target: Its target.
+        """
+        if not self.begin_from:
+            return None
+        return given_head(self.begin_from, self.name, target).token_ids
+
     def layers(self, target: TransformersTarget) -> tuple[int, ...]:
         """Returns what is fused, and what the answer is read off.
 
@@ -62,6 +75,9 @@ class EagleKind(HeadKind):
         Raises:
             ConfigError: It has too few layers for an EAGLE-3 head.
         """
+        if self.begin_from:
+            read = given_head(self.begin_from, self.name, target).head.feature_layers
+            return tuple(dict.fromkeys((*read, FINAL_NORM)))
         if self.generation != 3:
             return (FINAL_NORM,)
         count = len(target.decoder_layers)
@@ -82,7 +98,11 @@ class EagleKind(HeadKind):
             seed: Of its weights.
         """
         head: EagleHead | Eagle3Head
-        if self.generation == 3:
+        if self.begin_from:
+            given = given_head(self.begin_from, self.name, target).head
+            assert isinstance(given, EagleHead | Eagle3Head), "its family was checked"
+            head = given
+        elif self.generation == 3:
             head = new_eagle3(target, vocabulary, num_layers=self.num_layers, seed=seed)
         else:
             head = new_eagle(target, num_layers=self.num_layers, seed=seed)

@@ -37,6 +37,17 @@ class HeadKind(ABC):
 
     name: str
 
+    def vocabulary(self, target: TransformersTarget) -> torch.Tensor | None:
+        """Returns the tokens that it can say where they are given, ``[draft vocab]``.
+
+        Args:
+            target: Its target.
+
+        Returns:
+            None where they may be chosen.
+        """
+        return None
+
     @abstractmethod
     def layers(self, target: TransformersTarget) -> tuple[int, ...]:
         """Returns what of the target it is trained on, see ``TargetModel``.

@@ -84,8 +84,10 @@ def run_training(
     folder = settings.features or _features_folder(settings.data, target, layers)
     data = TrainingData.load(settings.data, target, tokenizer, layers, folder)
     data.store.fill(progress)
-    texts = [data.texts[place] for place in data.train]
-    vocabulary = draft_vocabulary(texts, settings.vocabulary, target.eos_token_ids)
+    vocabulary = kind.vocabulary(target)
+    if vocabulary is None:
+        texts = [data.texts[place] for place in data.train]
+        vocabulary = draft_vocabulary(texts, settings.vocabulary, target.eos_token_ids)
     trainee = kind.begin(target, vocabulary.to(target.device), settings.training.seed)
     about = {"kind": repr(kind), "vocabulary": len(vocabulary)}
     training = Training(

@@ -267,3 +267,36 @@ def test_kinds_that_are_none_are_refused(options: dict[str, int], said: str) -> 
 def test_a_vocabulary_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="vocabulary must be at least 1, got 0"):
         RunSettings(DataSettings((tmp_path,)), vocabulary=0)
+
+
+@pytest.mark.parametrize("name", ["eagle3", "eagle", "medusa"])
+def test_a_head_is_trained_further_from_where_it_was(
+    name: str, ran: Mapping[str, tuple[RunReport, Path]], written: Path, tmp_path: Path
+) -> None:
+    first, folder = ran[name]
+    kind = replace(KINDS[name], begin_from=str(folder))  # type: ignore[call-arg]
+    wanted = settings(written, 0.01, features=written.parent / f"states-{name == 'eagle3'}")
+    still = replace(wanted.training, optimizer=OptimizerSettings("muon", 1e-9))
+    # A vocabulary that is asked for does not count: the head has one.
+    wanted = replace(wanted, training=still, vocabulary=7)
+    report = run_training(kind, wanted, target(), TOKENIZER, tmp_path / "further")
+    assert report.card["vocabulary"] == first.card["vocabulary"]
+    for metric, value in first.history[-1]["held_out"].items():
+        # Written in bfloat16 in between.
+        assert report.history[-1]["held_out"][metric] == pytest.approx(value, abs=0.06), metric
+    before, after = (
+        read_checkpoint(str(place), target()) for place in (folder, tmp_path / "further")
+    )
+    assert before.tensors.keys() == after.tensors.keys()
+    assert torch.equal(
+        before.draft_token_ids if before.draft_token_ids is not None else torch.zeros(1),
+        after.draft_token_ids if after.draft_token_ids is not None else torch.zeros(1),
+    )
+
+
+def test_a_head_of_another_family_is_no_beginning(
+    ran: Mapping[str, tuple[RunReport, Path]], written: Path, tmp_path: Path
+) -> None:
+    kind = EagleKind(3, begin_from=str(ran["medusa"][1]))
+    with pytest.raises(ConfigError, match="is of the family medusa, not eagle3"):
+        run_training(kind, settings(written, 0.01), target(), TOKENIZER, tmp_path)
