@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from specrag.decoding.budget import SpeculationConfig
-from specrag.decoding.drafter import named_drafter
+from specrag.decoding.drafter import Drafter, named_drafter
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.errors import ConfigError
@@ -106,14 +106,7 @@ def benchmark(
     with contextlib.ExitStack() as stack:
         threads = stack.enter_context(pinned_threads(settings.threads))
         # Plain decoding asks for no costs, and the other drafters need them.
-        first = next(iter(drafters.values()), named_drafter(PLAIN))
-        generator = SpeculativeGenerator.from_pretrained(
-            settings.model,
-            first,
-            dtype=settings.dtype,
-            quantization=settings.quantization,
-            config=settings.speculation,
-        )
+        generator = _loaded(settings, next(iter(drafters.values()), named_drafter(PLAIN)))
         room = generator.target.max_context - settings.max_tokens
         prompts, left_out = encode_questions(questions, generator.prompt_ids, room)
         configs = {line: spec.config for line, spec in specs.items()}
@@ -133,6 +126,16 @@ def benchmark(
         )
         told = _configuration(settings, datasets, threads, plain.details)
         return _report(run, generator, told, left_out)
+
+
+def _loaded(settings: SpeedSettings, drafter: Drafter) -> SpeculativeGenerator:
+    return SpeculativeGenerator.from_pretrained(
+        settings.model,
+        drafter,
+        dtype=settings.dtype,
+        quantization=settings.quantization,
+        config=settings.speculation,
+    )
 
 
 def _report(
