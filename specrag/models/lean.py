@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from specrag.models.kv_cache import KVCache
 from specrag.models.quantization import PackedLinear, packed
 from specrag.models.target import FINAL_NORM
+from specrag.models.trimmed_head import TrimmedHead
 from specrag.models.windows import attention_windows
 
 LEAN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -120,8 +121,10 @@ class LeanDecoder(nn.Module):
         # Query heads that share a key.
         self._groups = int(config.num_attention_heads) // int(config.num_key_value_heads)
         head = model.get_output_embeddings()
+        self._trimmed = head if isinstance(head, TrimmedHead) else None
+        rows = head.rows if isinstance(head, TrimmedHead) else head.weight
         self.head = packed(
-            head.weight.float() * self.norm_weight.float(), head.bias, quantization=quantization
+            rows.float() * self.norm_weight.float(), head.bias, quantization=quantization
         )
 
     def forward(
@@ -162,7 +165,8 @@ class LeanDecoder(nn.Module):
             features[FINAL_NORM] = states * _inverse_size(states, self.norm_eps) * self.norm_weight
         if columns is not None:
             states = states[:, columns]
-        return self.head(states, _inverse_size(states, self.norm_eps)), features
+        logits = self.head(states, _inverse_size(states, self.norm_eps))
+        return logits if self._trimmed is None else self._trimmed.widened(logits), features
 
 
 def lean_obstacle(model: Any) -> str:

@@ -11,47 +11,17 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
-from torch.nn import functional as F
 
 from specrag.errors import ModelError
 from specrag.models.huggingface import HuggingFaceTarget
+from specrag.models.lean_target import LeanTarget
 from specrag.models.target import TargetModel
 from specrag.models.transformers_target import TransformersTarget
+from specrag.models.trimmed_head import TrimmedHead
 
 SLIM = "slim.json"
 _WEIGHTS = "model.safetensors"
 _TOKENS = "draft_token_ids"
-
-
-class TrimmedHead(nn.Module):
-    """An LM head that computes some tokens and calls the others impossible.
-
-    Args:
-        weight: ``[vocab, hidden]`` of a whole LM head.
-        token_ids: The tokens to compute, ``[draft vocab]``.
-        bias: ``[vocab]``, if it has one.
-    """
-
-    def __init__(
-        self, weight: torch.Tensor, token_ids: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> None:
-        super().__init__()
-        self.token_ids = token_ids.to(weight.device)
-        self._vocab_size = len(weight)
-        self.rows = weight.detach()[self.token_ids]
-        self._bias = None if bias is None else bias.detach()[self.token_ids]
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns logits of the whole vocabulary, ``[..., vocab]``.
-
-        Args:
-            states: ``[..., hidden]``.
-        """
-        found = F.linear(states, self.rows, self._bias)
-        logits = found.new_full((*found.shape[:-1], self._vocab_size), -torch.inf)
-        logits[..., self.token_ids] = found
-        return logits
 
 
 def slim_model(target: TransformersTarget, num_layers: int, token_ids: torch.Tensor) -> Any:
@@ -157,7 +127,7 @@ def save_slim(folder: Path, slim: Any, target: TransformersTarget, dtype: torch.
 
 
 def load_slim(folder: Path, target: TargetModel) -> HuggingFaceTarget:
-    """Loads a slim model beside its target.
+    """Loads a slim model beside its target, packed if the target is packed.
 
     Args:
         folder: Of ``save_slim``.
@@ -195,7 +165,10 @@ def load_slim(folder: Path, target: TargetModel) -> HuggingFaceTarget:
         for name, value in tensors.items()
     }
     slim.load_state_dict(states, strict=False, assign=True)
-    return HuggingFaceTarget(slim, f"slim {target.name}")
+    name = f"slim {target.name}"
+    if target.quantization != "none":
+        return LeanTarget(slim, name, target.quantization)
+    return HuggingFaceTarget(slim, name)
 
 
 def _own_buffers(slim: Any) -> dict[str, torch.Tensor]:

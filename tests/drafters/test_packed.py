@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from specrag.drafters.medusa import MedusaDrafter
 from specrag.drafters.neural.head_session import HeadOptions
 from specrag.models.lean_target import LeanTarget
 from specrag.models.quantization import PackedLinear
+from specrag.models.slim import copied_layers, load_slim, save_slim, slim_model
 from tests.drafters.kit import TOKENIZER, model, prompt
 from tests.drafters.reading import eagle_heads, medusa_heads
 
@@ -76,3 +78,18 @@ def test_heads_are_packed_as_their_target_is(quantization: str, most: float) -> 
     said = projection_of(made, target, IDS).logits(states)
     assert float((said - states @ rows.T).norm() / said.norm()) < most
     assert embedding_of(made, target) is target.model.get_input_embeddings()
+
+
+def test_a_slim_draft_model_is_packed_too(tmp_path: Path) -> None:
+    plain = model()
+    plain.model.float()
+    slim = slim_model(plain, 1, IDS)
+    copied_layers(plain, slim, [0])
+    save_slim(tmp_path, slim, plain, torch.float32)
+    beside, packed_one = load_slim(tmp_path, plain), load_slim(tmp_path, lean("float16"))
+    assert (beside.quantization, packed_one.quantization) == ("none", "float16")
+    text = list(prompt(3))
+    said = [each.prefill([text], each.new_cache(1)).logits for each in (beside, packed_one)]
+    assert said[1].isinf().equal(said[0].isinf())
+    known = said[0].isfinite()
+    torch.testing.assert_close(said[1][known], said[0][known], atol=0.02, rtol=5e-3)

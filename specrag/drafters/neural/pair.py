@@ -67,7 +67,7 @@ class DraftPair:
 
 
 def load_beside(source: ModelSource, target: TargetModel, tokenizer: Tokenizer) -> Parts:
-    """Loads a draft model in the dtype of its target, where models have it, and on its device.
+    """Loads a draft model as its target is: in its dtype or packed, and on its device.
 
     Args:
         source: Where the model lies.
@@ -80,7 +80,12 @@ def load_beside(source: ModelSource, target: TargetModel, tokenizer: Tokenizer) 
     folder = Path(source.path)
     if (folder / SLIM).is_file():
         return load_slim(folder, target), tokenizer
-    name = str(target.dtype).removeprefix("torch.")
-    dtype = name if name in DTYPES else "auto"  # of a quantized target, say
-    model = load_target(source, source.name, dtype=dtype, device=str(target.device))
+    packs, name = target.quantization != "none", str(target.dtype).removeprefix("torch.")
+    model = load_target(
+        source,
+        source.name,
+        dtype=name if name in DTYPES and not packs else "auto",
+        device=str(target.device),
+        quantization="auto" if packs else "none",
+    )
     return model, Tokenizer.load(source)
