@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -130,6 +129,53 @@ def distill(
     _train(DistillKind(layers), _settings(locals()), out, target, device, as_json)
 
 
+@app.command("card")
+def card(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a trained drafter.")],
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="REPORT", help="Report of specrag bench; repeat it."),
+    ] = None,
+    drafter: Annotated[str, typer.Option(help="As the reports name it, if they have more.")] = "",
+    licence: Annotated[str, typer.Option(help="Of the weights, such as Apache-2.0.")] = "",
+    as_json: _Json = False,
+) -> None:
+    """Shows the card of a trained drafter, and adds what a benchmark said of it."""
+    from specrag.evaluation.reports.report import load_report
+    from specrag.evaluation.speed.card import measured
+    from specrag.training.card import read_card, write_card
+
+    known = read_card(folder)
+    found = [measured(load_report(path), drafter) for path in report or []]
+    if found:
+        known["measured"] = found
+    if licence:
+        known["licence"] = licence
+    if found or licence:
+        write_card(folder, known)
+    if as_json:
+        echo_json(known)
+        return
+    _echo_card(known)
+
+
+def _echo_card(card: dict[str, Any]) -> None:
+    typer.echo(f"{card.get('kind')} for {card.get('target')} ({card.get('fingerprint')})")
+    for name in ("licence", "command", "seed", "steps", "seconds", "commit"):
+        if card.get(name) is not None:
+            echo_field(name.capitalize(), str(card[name]))
+    for found in card.get("measured", ()):
+        sets, kept = ", ".join(found["sets"]), found["quantization"]
+        typer.echo(
+            f"{found['drafter']} on {sets}, {found['max_tokens']} tokens, "
+            f"temperature {found['temperature']:g}, weights packed: {kept}"
+        )
+        for category, row in found["categories"].items():
+            shares = ", ".join(f"{share:.0%}" for share in row["acceptance_by_depth"][:8])
+            length = row["mean_acceptance_length"]
+            typer.echo(f"  {category}: {length:.2f} tokens a pass; by depth {shares}")
+
+
 def _settings(options: dict[str, Any]) -> Any:
     from specrag.training.data import DataSettings
     from specrag.training.loop import TrainingSettings
@@ -157,6 +203,7 @@ def _train(
     from specrag.models.embedded import resolve
     from specrag.models.loader import load_target
     from specrag.models.tokenizer import Tokenizer
+    from specrag.training.card import write_card
     from specrag.training.run import run_training
 
     source = resolve(target)
@@ -165,7 +212,7 @@ def _train(
     report = run_training(kind, settings, model, tokenizer, out, progress=show_progress())
     command = shlex.join(["specrag", *sys.argv[1:]])
     card = {**report.card, "command": command, "machine": machine(), "commit": commit()}
-    (out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    write_card(out, card)
     _draw(report, out)
     if as_json:
         echo_json({**card, "history": list(report.history)})

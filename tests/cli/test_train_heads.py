@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import specrag.cli.train_heads  # noqa: F401 - adds its commands
 from specrag.cli.train import app
 from specrag.errors import ConfigError, InputError, ModelError, SpecragError
+from specrag.evaluation.reports.report import Report
 from tests.training.kit import TOKENIZER, corpus, target
 
 KINDS = {"eagle": "eagle3", "medusa": "medusa", "distill": "draft"}
@@ -146,3 +147,23 @@ def test_what_cannot_be_done_is_said(
     with pytest.raises(kind, match=said):
         run(*args, *data, "--out", "out", "--target", model)
     assert not Path("out/card.json").exists()
+
+
+def test_a_card_is_shown_and_takes_what_was_measured(tmp_path: Path) -> None:
+    card = {"kind": "eagle3", "target": "toy", "fingerprint": "f00", "seed": 0}
+    (tmp_path / "card.json").write_text(json.dumps(card), encoding="utf-8")
+    row = {"drafter": "eagle3:x", "num_prompts": 2, "num_tokens": 60, "speedup": 1.4}
+    rows = [
+        {**row, "category": name, "mean_acceptance_length": 1.9, "acceptance_by_depth": [0.6, 0.3]}
+        for name in ("rag", "all")
+    ]
+    settings = {"datasets": [{"name": "questions"}], "max_tokens": 64, "quantization": "float16"}
+    Report("speed", "A title", settings, {"results": rows}).save(tmp_path / "report.json")
+    text, _ = run("card", tmp_path, "--report", tmp_path, "--licence", "Apache-2.0")
+    assert "eagle3 for toy (f00)" in text
+    assert "rag: 1.90 tokens a pass; by depth 60%, 30%" in text
+    kept = json.loads((tmp_path / "card.json").read_text(encoding="utf-8"))
+    assert kept["licence"] == "Apache-2.0"
+    assert kept["measured"][0]["categories"]["all"]["speedup"] == 1.4
+    shown, _ = run("card", tmp_path, "--json")
+    assert json.loads(shown) == kept
