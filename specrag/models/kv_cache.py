@@ -111,8 +111,9 @@ class KVCache(Cache):  # type: ignore[misc]
         self.slot_multiple = 1
         self._lengths = [0] * batch_size
         self._pending = 0
-        self._kept = 0
         self._slots: torch.Tensor | None = None
+        # Where the nodes of the running pass lie, asked for twice in every layer.
+        self._written, self._read = slice(0), slice(0)
         super().__init__(layers=[_Layer(self) for _ in range(num_layers)])
 
     @property
@@ -155,9 +156,10 @@ class KVCache(Cache):  # type: ignore[misc]
         if kept not in (0, self._pending):
             raise ValueError(f"a pass cannot keep {kept} of {self._pending} pending nodes")
         used = self.max_length + kept
-        self._kept = kept
         self._pending = kept + num_nodes
         self._reserve(self.num_slots, used)
+        self._written = slice(used, self.max_length + self._pending)
+        self._read = slice(self.num_slots)
         self._slots = None
         if len(set(self._lengths)) > 1:
             starts = torch.tensor(self._lengths).unsqueeze(1)
@@ -173,15 +175,14 @@ class KVCache(Cache):  # type: ignore[misc]
         Returns:
             A view ``[batch, heads, num_slots, head_dim]``.
         """
-        end = self.max_length + self._pending
         if self._slots is None:
-            storage[:, :, self.max_length + self._kept : end] = states
+            storage[:, :, self._written] = states
         else:
             if self._slots.device != storage.device:
                 self._slots = self._slots.to(storage.device)  # once a pass, not once a layer
             rows = torch.arange(self.batch_size, device=storage.device).unsqueeze(1)
             storage[rows, :, self._slots] = states.transpose(1, 2)
-        return storage[:, :, : self.num_slots]
+        return storage[:, :, self._read]
 
     @torch.inference_mode()
     def commit(self, paths: Sequence[Sequence[int]]) -> None:

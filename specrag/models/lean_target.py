@@ -35,12 +35,12 @@ class LeanTarget(HuggingFaceTarget):
     """
 
     def __init__(self, model: Any, name: str, quantization: str) -> None:
-        super().__init__(model, name)
         if obstacle := packing_obstacle(model):
             raise ModelError(
                 f"the model {name!r} cannot be packed as {quantization}: it {obstacle}",
                 hint="quantization none runs it as it is",
             )
+        super().__init__(model, name)
         self.quantization = quantization
         # Of the weights as they were: heads that were trained for them still fit.
         self._fingerprint = self.fingerprint

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specrag.errors import ModelError
+from specrag.errors import ConfigError, ModelError
 from specrag.models import devices
-from specrag.models.devices import DTYPES, pick_device, pick_dtype
+from specrag.models.devices import DTYPES, pick_device, pick_dtype, pick_quantization
+from specrag.models.quantization import QUANTIZATIONS
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "", "ipu"])
@@ -49,3 +50,44 @@ def test_the_automatic_dtype_is_what_the_machine_computes_in(
     monkeypatch.setattr(devices, "_cpu_has_bfloat16", lambda: has_bfloat16)
 
     assert pick_dtype("auto", torch.device(device)) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "has_fbgemm", "expected"),
+    [
+        ("auto", "cpu", True, "float16"),
+        ("auto", "cpu", False, "none"),
+        ("float32", "cpu", True, "none"),  # who asks for a precision gets it
+        ("auto", "cuda", True, "none"),
+    ],
+)
+def test_weights_are_packed_where_that_is_faster_and_nothing_else_was_asked_for(
+    dtype: str, device: str, has_fbgemm: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_cpu_has_fbgemm", lambda: has_fbgemm)
+    assert pick_quantization("auto", dtype, torch.device(device)) == expected
+
+
+@pytest.mark.parametrize("name", QUANTIZATIONS)
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_a_named_quantization_is_taken(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_cpu_has_fbgemm", lambda: True)
+    assert pick_quantization(name, dtype, torch.device("cpu")) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "device", "said"),
+    [
+        ("int4", "auto", "cpu", "unknown quantization 'int4'"),
+        ("flaot16", "auto", "cpu", "did you mean 'float16'"),
+        ("int8", "bfloat16", "cpu", "int8 computes in float32, not in bfloat16"),
+        ("float16", "auto", "cuda", "is for x86 processors, and the model runs on cuda"),
+    ],
+)
+def test_a_quantization_that_cannot_be_is_refused(
+    name: str, dtype: str, device: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        pick_quantization(name, dtype, torch.device(device))

@@ -10,7 +10,7 @@ import torch
 
 from specrag.errors import ModelError
 from specrag.loading import model_loading
-from specrag.models import loader
+from specrag.models import devices, loader
 from specrag.models.embedded import ModelSource
 from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.loader import KNOWN, load_target, probe, target_for
@@ -154,3 +154,29 @@ def test_a_saved_model_is_loaded_as_its_kind(tmp_path: Path) -> None:
     assert isinstance(plain, StatefulTarget)
     assert (plain.name, plain.dtype) == ("plain", torch.bfloat16)
     assert trees.fingerprint == tiny_target().fingerprint
+
+
+def test_weights_are_packed_on_demand_and_by_themselves_where_that_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_cpu_has_fbgemm", lambda: True)
+    with model_loading():
+        tiny_target().model.save_pretrained(tmp_path / "tiny")
+        target_of("mamba").model.save_pretrained(tmp_path / "mamba")
+
+    def kinds(name: str) -> dict[str, str]:
+        source = ModelSource(str(tmp_path / name), None, name)
+        asked = ("auto", "none", "float16")
+        return {
+            wanted: load_target(source, name, device="cpu", quantization=wanted).quantization
+            for wanted in asked
+        }
+
+    # Of a model this small nothing waits for the products.
+    assert kinds("tiny") == {"auto": "none", "none": "none", "float16": "float16"}
+    monkeypatch.setattr(loader, "_WORTH_PACKING", 0)
+    assert kinds("tiny") == {"auto": "float16", "none": "none", "float16": "float16"}
+    source = ModelSource(str(tmp_path / "mamba"), None, "mamba")
+    assert load_target(source, "mamba", device="cpu", quantization="auto").quantization == "none"
+    with pytest.raises(ModelError, match="'mamba' cannot be packed as int8"):
+        load_target(source, "mamba", device="cpu", quantization="int8")
