@@ -9,7 +9,8 @@ import hashlib
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,7 @@ from tqdm import tqdm
 from specrag.errors import ConfigError, ModelError
 from specrag.loading import model_loading
 from specrag.retrieval.encoder_folder import EncoderFolder, find_encoder_folder
+from specrag.retrieval.pooled_model import PooledModel
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -154,6 +156,8 @@ class HashingEncoder(Encoder):
 class SentenceTransformerEncoder(Encoder):
     """Runs a sentence-transformers model, loaded when the first text is encoded.
 
+    The plain kind of them, which most are, runs without the library; see ``PooledModel``.
+
     Args:
         path_or_name: A model folder, or a name on the model hub.
         name: Name for people; the folder's or hub name by default.
@@ -229,17 +233,31 @@ class SentenceTransformerEncoder(Encoder):
     def warm_up(self) -> None:
         """Imports the library and loads the weights."""
         with self._lock:
-            _ = self._model
+            _ = self._pooled or self._model
+
+    @cached_property
+    def _pooled(self) -> PooledModel | None:
+        """The model, where it is of the plain kind; None for all others."""
+        if not self._folder.pooling:
+            return None
+        with self._loading():
+            return PooledModel(self._folder, self._device)
 
     @cached_property
     def _model(self) -> SentenceTransformer:
         # Imported here because it takes seconds, and counting tokens does not need it.
         from sentence_transformers import SentenceTransformer
 
+        with self._loading():
+            path = str(self._folder.path)
+            return SentenceTransformer(path, device=self._device, local_files_only=True)
+
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
         path = str(self._folder.path)
         try:
             with model_loading():
-                return SentenceTransformer(path, device=self._device, local_files_only=True)
+                yield
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise ModelError(
                 f"cannot load the encoder {self._name!r} from {path!r}: {error}",
@@ -266,6 +284,8 @@ class SentenceTransformerEncoder(Encoder):
         self, texts: list[str], method: Callable[[SentenceTransformer], Callable[..., Any]]
     ) -> Any:
         with self._lock:
+            if self._pooled is not None:
+                return self._pooled.encode(texts)
             return method(self._model)(
                 texts,
                 batch_size=self._batch_size,

@@ -50,9 +50,15 @@ class EncoderFolder:
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer with truncation and padding off; None when there is no tokenizer.json."""
+        return self.new_tokenizer() if (self.path / "tokenizer.json").is_file() else None
+
+    def new_tokenizer(self) -> Tokenizer:
+        """Returns a tokenizer of one's own to set up, with truncation and padding off.
+
+        Raises:
+            ModelError: There is none, or it cannot be read.
+        """
         path = self.path / "tokenizer.json"
-        if not path.is_file():
-            return None
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing more exact
@@ -60,6 +66,38 @@ class EncoderFolder:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
+
+    @cached_property
+    def pooling(self) -> str:
+        """``mean`` or ``cls`` where the model is a transformer, a pooling and nothing to learn.
+
+        Empty for all others: several poolings, dense layers, prompts, code of their own, models
+        for sparse or static vectors, or a folder without fast tokenizer.
+        """
+        plain = (
+            self.dimension is not None
+            and self.tokenizer is not None
+            and not self.prompts
+            and not self._json("config_sentence_transformers.json").get("default_prompt_name")
+            and not self._json("sentence_bert_config.json").get("do_lower_case")
+            and "auto_map" not in self._transformer_config
+            and "max_position_embeddings" in self._transformer_config
+        )
+        if not plain:
+            return ""
+        pooling = self._json(f"{self._modules[1]['path']}/config.json")
+        known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+        return next((name for key, name in known.items() if pooling.get(key)), "")
+
+    @property
+    def transformer_path(self) -> Path:
+        """Folder of the transformer; that of the whole model in most."""
+        return self.path / self._modules[0]["path"] if self._modules else self.path
+
+    @cached_property
+    def _transformer_config(self) -> dict[str, Any]:
+        path = self.transformer_path / "config.json"
+        return dict(_read_json(path)) if path.is_file() else {}
 
     @cached_property
     def prompts(self) -> list[str]:
