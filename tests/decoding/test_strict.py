@@ -21,17 +21,21 @@ from specrag.decoding.tree import DraftTree
 from specrag.drafters.prompt_lookup import PromptLookupDrafter
 from specrag.drafters.suffix import SuffixDrafter
 from specrag.models.huggingface import HuggingFaceTarget
+from specrag.models.lean_target import LeanTarget
 from specrag.models.tiny import tiny_target, tiny_tokenizer
 from tests.decoding.scripts import ScriptedDrafter, SilentDrafter
 
 STRICT = SpeculationConfig(num_speculative_tokens=7, strict=True)
-DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+Kind = torch.dtype | str
+"""A precision, or a quantization."""
+
+DTYPES: list[Kind] = [torch.float32, torch.bfloat16, torch.float16, "float16", "int8"]
 TOKENIZER = tiny_tokenizer()
 OPTIONS: list[dict[str, Any]] = [{}, {"temperature": 1.0, "frequency_penalty": 0.5, "seed": 3}]
 
 
 @cache
-def wide_target(dtype: torch.dtype) -> HuggingFaceTarget:
+def wide_target(dtype: Kind) -> HuggingFaceTarget:
     """Heads of 64 dimensions, as real models have: kernels group their sums as they do there."""
     config = LlamaConfig(
         vocab_size=64,
@@ -50,14 +54,18 @@ def wide_target(dtype: torch.dtype) -> HuggingFaceTarget:
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.normal_(0.0, 0.1)
-    return HuggingFaceTarget(model.to(dtype), "wide")
+    return made_of(model, dtype)
 
 
 @cache
-def target(dtype: torch.dtype) -> HuggingFaceTarget:
-    made = tiny_target(seed=1)
-    made.model.to(dtype)
-    return made
+def target(dtype: Kind) -> HuggingFaceTarget:
+    return made_of(tiny_target(seed=1).model, dtype)
+
+
+def made_of(model: LlamaForCausalLM, dtype: Kind) -> HuggingFaceTarget:
+    if isinstance(dtype, str):
+        return LeanTarget(model, "packed", dtype)
+    return HuggingFaceTarget(model.to(dtype), "plain")
 
 
 def request(number: int, **options: Any) -> DecodingRequest:
@@ -67,7 +75,7 @@ def request(number: int, **options: Any) -> DecodingRequest:
 
 
 def decode(
-    dtype: torch.dtype,
+    dtype: Kind,
     drafter: Drafter,
     asked: Sequence[DecodingRequest],
     costs: PassCosts | None = None,
@@ -82,7 +90,7 @@ def decode(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("drafter", [SuffixDrafter(), PromptLookupDrafter()])
 def test_tokens_and_log_probabilities_are_those_of_plain_decoding(
-    drafter: Drafter, dtype: torch.dtype, options: dict[str, Any]
+    drafter: Drafter, dtype: Kind, options: dict[str, Any]
 ) -> None:
     accepted = 0
     for number in range(3):
@@ -95,7 +103,7 @@ def test_tokens_and_log_probabilities_are_those_of_plain_decoding(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_so_are_those_of_a_batch_whose_rows_end_at_different_times(dtype: torch.dtype) -> None:
+def test_so_are_those_of_a_batch_whose_rows_end_at_different_times(dtype: Kind) -> None:
     for start in (0, 10):
         asked = [
             replace(each, params=replace(each.params, max_tokens=10 + 12 * row))
@@ -108,7 +116,7 @@ def test_so_are_those_of_a_batch_whose_rows_end_at_different_times(dtype: torch.
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_so_are_those_at_the_end_of_the_context(dtype: torch.dtype) -> None:
+def test_so_are_those_at_the_end_of_the_context(dtype: Kind) -> None:
     prompt = tuple(4 + number % 60 for number in range(490))
     params = SamplingParams(max_tokens=100, temperature=0.5, seed=1, ignore_eos=True)
     asked = [DecodingRequest(prompt, params)]
@@ -126,7 +134,7 @@ def test_so_are_those_at_the_end_of_the_context(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("length", [240, 300, 500, 755])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_so_are_those_of_a_model_with_wide_heads_behind_a_long_prompt(
-    dtype: torch.dtype, length: int
+    dtype: Kind, length: int
 ) -> None:
     rng = random.Random(length)
     params = SamplingParams(max_tokens=24, temperature=1.0, seed=1, ignore_eos=True)
