@@ -256,13 +256,14 @@ def test_a_costly_member_that_is_never_right_is_left_alone(
 def test_all_members_are_asked_where_no_costs_are_known_or_none_is_free() -> None:
     costly, other = Scripted("costly", TERSE), Scripted("other", WORDY)
     costly.levels = other.levels = (Level(),)
-    drafter = CompositeDrafter([costly, other])
-    drafter.bind(tiny_target(), tiny_tokenizer(), COSTS)
-    assert len(drafter.levels) == 2
+    both = CompositeDrafter([costly, other])
+    both.bind(tiny_target(), tiny_tokenizer(), COSTS)
+    assert len(both.levels) == 2
     other.levels = ()
-    drafter.bind(tiny_target(), tiny_tokenizer(), None)
-    assert len(drafter.levels) == 1
-    session = drafter.open([CONTEXT])
+    uncounted = CompositeDrafter([costly, other])
+    uncounted.bind(tiny_target(), tiny_tokenizer(), None)
+    assert len(uncounted.levels) == 1
+    session = uncounted.open([CONTEXT])
     for _ in range(30):
         session.propose([0], [WIDE])
         session.observe(0, [11])

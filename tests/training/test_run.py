@@ -274,7 +274,9 @@ def test_a_head_is_trained_further_from_where_it_was(
     name: str, ran: Mapping[str, tuple[RunReport, Path]], written: Path, tmp_path: Path
 ) -> None:
     first, folder = ran[name]
-    kind = replace(KINDS[name], begin_from=str(folder))  # type: ignore[call-arg]
+    known = KINDS[name]
+    assert isinstance(known, EagleKind | MedusaKind)
+    kind = replace(known, begin_from=str(folder))
     wanted = settings(written, 0.01, features=written.parent / f"states-{name == 'eagle3'}")
     still = replace(wanted.training, optimizer=OptimizerSettings("muon", 1e-9))
     # A vocabulary that is asked for does not count: the head has one.
