@@ -49,19 +49,19 @@ class Asking:
             spent = self._costs.of(width) + depth * self._level
             return (1.0 + total + (1.0 - first) * brought[depth]) / spent
 
-        best = max(levels, key=speed)
-        if not best:
-            self._acceptance.fade(_FADE)
-        return best
+        return max(levels, key=speed)
 
     def learn(self, proposal: DraftTree, emitted: Sequence[int]) -> None:
-        """Takes note of what came of a proposal.
+        """Takes note of what came of a proposal, or of a round that it was left out of.
 
         Args:
-            proposal: As the drafter gave it.
+            proposal: As the drafter gave it; empty where it was not asked.
             emitted: The tokens of the round.
         """
-        self._acceptance.record(proposal, emitted)
+        if len(proposal):
+            self._acceptance.record(proposal, emitted)
+        else:
+            self._acceptance.fade(_FADE)
 
 
 def _promise(tree: DraftTree) -> tuple[float, float, int]:

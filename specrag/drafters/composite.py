@@ -120,6 +120,8 @@ class CompositeSession(DraftSession):
         self._members = members
         self._new_asking = asking
         self._asking = [asking() for _ in range(num_rows)]
+        costly = asking()
+        self._order = sorted(range(len(members)), key=lambda member: member in costly)
         self._trust = [Trust(len(members)) for _ in range(num_rows)]
         self._proposed: dict[int, tuple[DraftTree, ...]] = {}
 
@@ -209,10 +211,8 @@ class CompositeSession(DraftSession):
         self, rows: Sequence[int], budget: Sequence[DraftBudget], ask: _Ask
     ) -> list[tuple[DraftTree, ...]]:
         """What each member proposes for each row, those that cost nothing first."""
-        count = len(self._members)
-        found = [[DraftTree() for _ in range(count)] for _ in rows]
-        costly = {member for asking in self._asking for member in asking}
-        for member in sorted(range(count), key=lambda place: place in costly):
+        found = [[DraftTree() for _ in self._order] for _ in rows]
+        for member in self._order:
             budgets = [
                 self._allowed(member, row, most, trees, len(rows))
                 for row, most, trees in zip(rows, budget, found, strict=True)

@@ -122,14 +122,33 @@ class HuggingFaceTarget(TransformersTarget):
         num_nodes = tree_pass.token_ids.shape[1]
         cache.begin_pass(num_nodes, kept=tree_pass.visible.shape[2] - num_nodes)
         lengths = torch.tensor(cache.lengths, device=self.device).unsqueeze(1)
+        return self._evaluated(
+            tree_pass.token_ids.to(self.device),
+            lengths + tree_pass.depths.to(self.device),
+            self._masks(tree_pass, cache),
+            cache,
+            columns,
+            feature_layers,
+        )
+
+    def _evaluated(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        masks: torch.Tensor | dict[str, torch.Tensor],
+        cache: KVCache,
+        columns: torch.Tensor | None,
+        feature_layers: Sequence[int],
+    ) -> ModelOutput:
+        """Computes a pass that the cache has begun; ids and positions ``[batch, nodes]``."""
         options: dict[str, Any] = {self._cache_keyword: cache}
         if columns is not None and self._trims_logits:
             options["logits_to_keep"] = columns.to(self.device)
         with self._captured_features(feature_layers) as features:
             output = self.model(
-                input_ids=tree_pass.token_ids.to(self.device),
-                position_ids=lengths + tree_pass.depths.to(self.device),
-                attention_mask=self._masks(tree_pass, cache),
+                input_ids=token_ids,
+                position_ids=positions,
+                attention_mask=masks,
                 use_cache=True,
                 **options,
             )

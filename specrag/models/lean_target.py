@@ -12,7 +12,7 @@ from specrag.errors import ModelError
 from specrag.models.huggingface import HuggingFaceTarget
 from specrag.models.kv_cache import KVCache
 from specrag.models.lean import LeanDecoder, lean_obstacle
-from specrag.models.target import ModelOutput, TreePass
+from specrag.models.target import ModelOutput
 
 
 class LeanTarget(HuggingFaceTarget):
@@ -52,30 +52,22 @@ class LeanTarget(HuggingFaceTarget):
         """Data type of states and of the cache."""
         return torch.float32
 
-    def _run(
+    def _evaluated(
         self,
-        tree_pass: TreePass,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        masks: torch.Tensor | dict[str, torch.Tensor],
         cache: KVCache,
         columns: torch.Tensor | None,
         feature_layers: Sequence[int],
     ) -> ModelOutput:
-        num_nodes = tree_pass.token_ids.shape[1]
-        cache.begin_pass(num_nodes, kept=tree_pass.visible.shape[2] - num_nodes)
-        lengths = torch.tensor(cache.lengths).unsqueeze(1)
         for layer in feature_layers:
             self._source_of(layer)  # refuses those that are not there
-        mask = self._masks(tree_pass, cache)
-        assert isinstance(mask, torch.Tensor), "one kind of layer has one mask"
-        return ModelOutput(
-            *self._decoder(
-                tree_pass.token_ids,
-                lengths + tree_pass.depths,
-                mask,
-                cache,
-                columns=columns,
-                feature_layers=feature_layers,
-            )
+        assert isinstance(masks, torch.Tensor), "one kind of layer has one mask"
+        logits, features = self._decoder(
+            token_ids, positions, masks, cache, columns=columns, feature_layers=feature_layers
         )
+        return ModelOutput(logits, features)
 
 
 def packing_obstacle(model: Any) -> str:

@@ -78,8 +78,14 @@ def run_training(
 
     Raises:
         InputError: A file cannot be read.
-        ConfigError: A folder holds another training, or other features.
+        ConfigError: A folder holds another training, or other features, or the target is packed.
     """
+    if target.quantization != "none":
+        raise ConfigError(
+            f"{target.name} is packed as {target.quantization}, and a training begins from plain "
+            "weights",
+            hint="load the target with quantization none",
+        )
     layers = kind.layers(target)
     folder = settings.features or _features_folder(settings.data, target, layers)
     data = TrainingData.load(settings.data, target, tokenizer, layers, folder)

@@ -27,7 +27,10 @@ def test_it_is_asked_as_deep_as_it_is_right(right: int) -> None:
 
 def test_what_never_comes_true_is_not_asked_until_it_was_left_alone_for_a_while() -> None:
     asking = taught(0.2, 0)
-    depths = [asking.depth(NOTHING, MOST, 1) for _ in range(300)]
+    depths = []
+    for _ in range(300):
+        depths.append(asking.depth(NOTHING, MOST, 1))
+        asking.learn(NOTHING, [99])
     assert depths[0] == 0
     assert depths[-1] > 0
     first = next(place for place, depth in enumerate(depths) if depth)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from specrag.decoding.sampling import SamplingParams
 from specrag.drafters.checkpoints.reader import read_checkpoint
 from specrag.errors import ConfigError, InputError
 from specrag.home import home
+from specrag.models.lean_target import LeanTarget
 from specrag.models.slim import load_slim
 from specrag.models.tiny import tiny_target
 from specrag.training.data import DataSettings
@@ -302,3 +304,11 @@ def test_a_head_of_another_family_is_no_beginning(
     kind = EagleKind(3, begin_from=str(ran["medusa"][1]))
     with pytest.raises(ConfigError, match="is of the family medusa, not eagle3"):
         run_training(kind, settings(written, 0.01), target(), TOKENIZER, tmp_path)
+
+
+def test_a_packed_target_is_no_target_to_train_for(written: Path, tmp_path: Path) -> None:
+    packed = LeanTarget(copy.deepcopy(target().model).float(), "packed", "float16")
+    with pytest.raises(ConfigError, match="packed is packed as float16") as caught:
+        run_training(KINDS["eagle3"], settings(written), packed, TOKENIZER, tmp_path / "out")
+    assert "quantization none" in str(caught.value.hint)
+    assert not (tmp_path / "out").exists()
