@@ -51,7 +51,10 @@ _WarmUps = Annotated[int, typer.Option(min=0, help="Answers that each decodes fi
 _Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads, pinned to processors; torch's by default.")
 ]
-_Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write the report into.")]
+_Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for the report; a run that was ended goes on there."),
+]
 
 
 def bench(
@@ -80,6 +83,9 @@ def bench(
     warm_ups: _WarmUps = 1,
     threads: _Threads = None,
     out: _Out = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Throw an earlier run of the folder away.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measures drafters and other engines against plain decoding, interleaved."""
@@ -107,7 +113,9 @@ def bench(
             bar.total = total
             bar.update(done - bar.n)
 
-        report = benchmark(settings, sets, open_peer=open_peer, on_progress=show)
+        report = benchmark(
+            settings, sets, open_peer=open_peer, folder=out, restart=restart, on_progress=show
+        )
     _echo_report(report, out, as_json)
 
 

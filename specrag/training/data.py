@@ -70,7 +70,7 @@ class TrainingData:
 
         Raises:
             InputError: A file cannot be read, or one side of the split would be empty.
-            ConfigError: The folder holds other features.
+            ConfigError: The folder holds the features of another target or of other layers.
         """
         texts = read_texts(
             settings.paths,

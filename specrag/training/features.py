@@ -1,4 +1,4 @@
-"""FeatureStore: the target's hidden states of a corpus, computed once and read from disk."""
+"""FeatureStore: the target's hidden states of texts, computed once and read from disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from specrag.training.texts import TrainingText
 
 _META = "features.json"
 _DATA = "features.bin"
-_DONE = "done.txt"
+_INDEX = "texts.bin"
+_RECORD = np.dtype([("digest", "V16"), ("tokens", "<i8")])
 _BATCH_TOKENS = 2048
 _SORTED = 256  # texts that are sorted by length together, so that a batch wastes little
 
@@ -25,16 +26,19 @@ _SORTED = 256  # texts that are sorted by length together, so that a batch waste
 class FeatureStore:
     """States of every token of every text, in bfloat16: half the size, and noise that trains well.
 
-    A store that was stopped goes on where it was.
+    A store that was stopped goes on where it was, and one that has other texts already takes the
+    new ones beside them: a corpus may grow, and trainings on parts of it share one store. The
+    states lie one text behind the other in one file; another names the texts in their order, and
+    only what it names is there.
 
     Args:
         folder: Where it lies.
         target: Whose states they are.
-        texts: The corpus, in this order.
+        texts: The corpus.
         layers: What of the target, see ``TargetModel``.
 
     Raises:
-        ConfigError: The folder holds the features of another corpus, target or layers.
+        ConfigError: The folder holds the features of another target or of other layers.
     """
 
     def __init__(
@@ -49,25 +53,25 @@ class FeatureStore:
         self._stored = self.layers
         self._target = target
         self._texts = texts
-        lengths = [len(text.token_ids) for text in texts]
-        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        self._width = _width(target, layers)
-        self._meta = {"target": target.fingerprint, "texts": _digest(texts)}
+        self._digests = [_digest(text) for text in texts]
         folder.mkdir(parents=True, exist_ok=True)
         self._check_meta()
-        self._data = np.memmap(self._open(), np.uint16, "r+", shape=self._shape)
+        self._width = len(self._stored) * _width(target, self._stored)
+        self._spans: dict[bytes, tuple[int, int]] = {}
+        self._num_tokens = 0
+        self._read_index()
+        self._data = self._opened()
 
     @property
     def identity(self) -> str:
         """A string that changes with the texts and with the target's weights."""
-        return "-".join(value[:16] for value in self._meta.values())
+        texts = hashlib.sha256(b"".join(self._digests)).hexdigest()
+        return f"{self._target.fingerprint[:16]}-{texts[:16]}"
 
     @property
     def num_done(self) -> int:
         """Texts whose states are there."""
-        path = self.folder / _DONE
-        text = path.read_text().strip() if path.is_file() else ""
-        return int(text) if text.isdecimal() else 0
+        return sum(digest in self._spans for digest in self._digests)
 
     def fill(self, progress: bool = False) -> None:
         """Computes what is missing.
@@ -75,18 +79,17 @@ class FeatureStore:
         Args:
             progress: Whether to show a bar of tokens on standard error.
         """
-        total, first = int(self._starts[-1]), self.num_done
+        missing = {
+            digest: place for place, digest in enumerate(self._digests) if digest not in self._spans
+        }
+        places = list(missing.values())
+        total = sum(len(text.token_ids) for text in self._texts)
         bar = tqdm(total=total, unit="token", desc="features", disable=not progress)
         with bar:
-            bar.update(int(self._starts[first]))
-            while first < len(self._texts):
-                last = min(first + _SORTED, len(self._texts))
-                for batch in _batches(self._texts, range(first, last)):
-                    self._compute(batch)
-                    bar.update(sum(len(self._texts[place].token_ids) for place in batch))
-                self._data.flush()
-                _write(self.folder / _DONE, str(last))
-                first = last
+            bar.update(total - sum(len(self._texts[place].token_ids) for place in places))
+            for first in range(0, len(places), _SORTED):
+                self._append(places[first : first + _SORTED], bar)
+        self._data = self._opened()
 
     def of(self, place: int) -> torch.Tensor:
         """Returns the states of a text, ``[tokens, layers, hidden]`` bfloat16.
@@ -94,60 +97,84 @@ class FeatureStore:
         Args:
             place: Of the text in the corpus.
         """
-        rows = self._data[self._starts[place] : self._starts[place + 1]]
-        states = torch.from_numpy(np.array(rows)).view(torch.bfloat16)
-        states = states.view(len(states), len(self._stored), self._width)
+        first, last = self._spans[self._digests[place]]
+        states = torch.from_numpy(np.array(self._data[first:last])).view(torch.bfloat16)
+        states = states.view(last - first, len(self._stored), -1)
         return states[:, [self._stored.index(layer) for layer in self.layers]]
 
-    def _compute(self, batch: Sequence[int]) -> None:
+    def _append(self, places: Sequence[int], bar: tqdm[object]) -> None:
+        """Computes some texts; they count once their names are on disk, behind their states."""
+        lengths = [len(self._texts[place].token_ids) for place in places]
+        ends = (self._num_tokens + np.cumsum(lengths, dtype=np.int64)).tolist()
+        spans = {place: (end - n, end) for place, n, end in zip(places, lengths, ends, strict=True)}
+        data = self._opened(ends[-1])
+        for batch in _batches(self._texts, places):
+            for place, states in zip(batch, self._computed(batch), strict=True):
+                first, last = spans[place]
+                data[first:last] = states
+                bar.update(last - first)
+        data.flush()
+        with (self.folder / _INDEX).open("ab") as file:
+            names = [self._digests[place] for place in places]
+            np.array(list(zip(names, lengths, strict=True)), dtype=_RECORD).tofile(file)
+        self._spans.update((self._digests[place], span) for place, span in spans.items())
+        self._num_tokens = ends[-1]
+
+    def _computed(self, batch: Sequence[int]) -> list[np.ndarray]:
         prompts = [tuple(self._texts[place].token_ids) for place in batch]
         cache = self._target.new_cache(len(prompts), max(map(len, prompts)))
         output = self._target.prefill(prompts, cache, 1, self._stored)
-        for row, place in enumerate(batch):
-            states = [output.features[layer][row, : len(prompts[row])] for layer in self._stored]
-            joined = torch.cat(states, dim=-1).to(torch.bfloat16).cpu().view(torch.uint16)
-            self._data[self._starts[place] : self._starts[place + 1]] = joined.numpy()
+        found = []
+        for row, prompt in enumerate(prompts):
+            states = [output.features[layer][row, : len(prompt)] for layer in self._stored]
+            joined = torch.cat(states, dim=-1).to(torch.bfloat16).cpu()
+            found.append(joined.view(torch.uint16).numpy())
+        return found
 
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return int(self._starts[-1]), len(self._stored) * self._width
+    def _read_index(self) -> None:
+        """Reads which texts are there: whole records whose states are on disk."""
+        path = self.folder / _INDEX
+        size = path.stat().st_size if path.is_file() else 0
+        num_whole = size // _RECORD.itemsize
+        records = np.fromfile(path, _RECORD, num_whole) if num_whole else np.empty(0, _RECORD)
+        data = self.folder / _DATA
+        room = data.stat().st_size // (2 * self._width) if data.is_file() else 0
+        kept = 0
+        for digest, tokens in records:
+            if self._num_tokens + tokens > room:
+                break
+            first, self._num_tokens = self._num_tokens, self._num_tokens + int(tokens)
+            self._spans[bytes(digest)] = (first, self._num_tokens)
+            kept += 1
+        _resize(path, kept * _RECORD.itemsize)
 
-    def _open(self) -> Path:
-        path = self.folder / _DATA
-        size = 2 * self._shape[0] * self._shape[1]
-        if not path.is_file() or path.stat().st_size != size:
-            (self.folder / _DONE).unlink(missing_ok=True)
-            with path.open("wb") as file:
-                file.truncate(size)
-        return path
+    def _opened(self, num_tokens: int = 1) -> np.memmap:
+        """Maps the file, made large enough for so many tokens; at least those that are there."""
+        path, rows = self.folder / _DATA, max(num_tokens, self._num_tokens)
+        _resize(path, 2 * rows * self._width)
+        return np.memmap(path, np.uint16, "r+", shape=(rows, self._width))
 
     def _check_meta(self) -> None:
         """Makes sure that the folder holds what is wanted; it may hold further layers."""
         path = self.folder / _META
+        wanted = {"target": self._target.fingerprint, "layers": list(self.layers)}
         if not path.is_file():
-            content = {**self._meta, "layers": list(self.layers)}
-            _write(path, json.dumps(content))
+            _write(path, json.dumps(wanted))
             return
         known = json.loads(path.read_text(encoding="utf-8"))
         self._stored = tuple(known["layers"])
-        for key, value in self._meta.items():
-            if known.get(key) != value:
-                raise self._other(key, known.get(key), value)
-        if not set(self.layers) <= set(self._stored):
-            raise self._other("layers", known["layers"], list(self.layers))
-
-    def _other(self, key: str, known: object, wanted: object) -> ConfigError:
-        return ConfigError(
-            f"{self.folder} holds the features of other {key}: {known!r}, not {wanted!r}",
-            hint="name another folder, or remove this one",
-        )
+        others = [] if known["target"] == wanted["target"] else ["target"]
+        others += [] if set(self.layers) <= set(self._stored) else ["layers"]
+        for key in others:
+            raise ConfigError(
+                f"{self.folder} holds the features of other {key}: {known[key]!r}, "
+                f"not {wanted[key]!r}",
+                hint="name another folder, or remove this one",
+            )
 
 
-def _digest(texts: Sequence[TrainingText]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(np.array(text.token_ids, dtype=np.int64).tobytes() + b"|")
-    return digest.hexdigest()
+def _digest(text: TrainingText) -> bytes:
+    return hashlib.sha256(np.array(text.token_ids, dtype=np.int64).tobytes()).digest()[:16]
 
 
 def _write(path: Path, text: str) -> None:
@@ -155,6 +182,12 @@ def _write(path: Path, text: str) -> None:
     beside = path.with_suffix(".part")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
+
+
+def _resize(path: Path, size: int) -> None:
+    if not path.is_file() or path.stat().st_size != size:
+        with path.open("ab") as file:
+            file.truncate(size)
 
 
 def _width(target: TargetModel, layers: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specrag.errors import ConfigError, InputError
+from specrag.errors import ConfigError
 from specrag.home import home
 from specrag.models.tokenizer import Tokenizer
 from specrag.models.transformers_target import TransformersTarget
@@ -78,7 +78,7 @@ def run_training(
 
     Raises:
         InputError: A file cannot be read.
-        ConfigError: A folder holds another training, or other features, or the target is packed.
+        ConfigError: A folder holds another training or features, or the target is packed.
     """
     if target.quantization != "none":
         raise ConfigError(
@@ -87,7 +87,7 @@ def run_training(
             hint="load the target with quantization none",
         )
     layers = kind.layers(target)
-    folder = settings.features or _features_folder(settings.data, target, layers)
+    folder = settings.features or _features_folder(target, layers)
     data = TrainingData.load(settings.data, target, tokenizer, layers, folder)
     data.store.fill(progress)
     vocabulary = kind.vocabulary(target)
@@ -128,16 +128,6 @@ def _data_card(settings: RunSettings, data: TrainingData) -> dict[str, Any]:
     }
 
 
-def _features_folder(
-    data: DataSettings, target: TransformersTarget, layers: tuple[int, ...]
-) -> Path:
-    digest = hashlib.sha256(repr((target.fingerprint, layers, data)).encode())
-    for path in data.paths:
-        try:
-            digest.update(path.read_bytes())
-        except OSError as error:
-            raise InputError(
-                f"cannot read {str(path)!r}: {error.strerror or error}",
-                hint="give a file that exists",
-            ) from error
+def _features_folder(target: TransformersTarget, layers: tuple[int, ...]) -> Path:
+    digest = hashlib.sha256(repr((target.fingerprint, layers)).encode())
     return home() / "features" / digest.hexdigest()[:16]

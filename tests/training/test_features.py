@@ -13,7 +13,6 @@ from specrag.models.target import ModelOutput, TargetModel
 from specrag.models.tiny import tiny_target
 from specrag.training import features
 from specrag.training.features import FeatureStore
-from specrag.training.texts import TrainingText
 from tests.training.kit import LAYERS, target, texts
 
 
@@ -74,7 +73,7 @@ def test_a_stopped_store_says_so_whatever_was_lost(tmp_path: Path, whole: Featur
     """Data and the note of how far it reaches are two files: either may be gone or half there."""
     store = FeatureStore(tmp_path, target(), texts(), LAYERS)
     store.fill()
-    for name, content in (("features.bin", None), ("features.bin", b"ab"), ("done.txt", b"")):
+    for name, content in (("features.bin", None), ("features.bin", b"ab"), ("texts.bin", b"abc")):
         path = tmp_path / name
         del store
         path.unlink() if content is None else path.write_bytes(content)
@@ -91,16 +90,50 @@ def test_a_store_serves_fewer_layers_and_other_orders(whole: FeatureStore) -> No
         assert torch.equal(fewer.of(place), whole.of(place)[:, [2, 0]])
 
 
+def test_a_corpus_may_grow_and_change_its_order(
+    whole: FeatureStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store is asked for a part, then for all, then for all in another order."""
+    first = FeatureStore(tmp_path, target(), texts()[3:7], LAYERS)
+    first.fill()
+    assert first.num_done == 4
+    grown = FeatureStore(tmp_path, target(), [*texts(), texts()[0]], LAYERS)
+    assert grown.num_done == 4
+    assert grown.identity != first.identity
+    grown.fill()
+    tokens = sum(len(text.token_ids) for text in texts())  # a text that comes twice is there once
+    assert (tmp_path / "features.bin").stat().st_size == 2 * tokens * grown.of(0)[0].numel()
+    turned = FeatureStore(tmp_path, target(), texts()[::-1], LAYERS)
+    monkeypatch.setattr(target(), "prefill", None)  # nothing is left to compute
+    turned.fill()
+    for place in range(len(texts())):
+        found, expected = turned.of(place).float(), whole.of(len(texts()) - 1 - place).float()
+        torch.testing.assert_close(found, expected, rtol=2**-7, atol=1e-3)
+
+
+@pytest.mark.parametrize("lost", [1, 7, 24, 25])
+def test_a_damaged_index_loses_whole_texts_only(
+    tmp_path: Path, whole: FeatureStore, lost: int
+) -> None:
+    FeatureStore(tmp_path, target(), texts(), LAYERS).fill()
+    path = tmp_path / "texts.bin"
+    path.write_bytes(path.read_bytes()[:-lost])
+    store = FeatureStore(tmp_path, target(), texts(), LAYERS)
+    assert store.num_done == len(texts()) - -(-lost // 24)
+    store.fill()
+    for place in range(len(texts())):
+        found, expected = store.of(place).float(), whole.of(place).float()
+        torch.testing.assert_close(found, expected, rtol=2**-7, atol=1e-3)
+
+
 def test_others_are_refused(whole: FeatureStore) -> None:
-    other_text = [*texts()[1:], texts()[0]]
-    cases: list[tuple[TargetModel, Sequence[TrainingText], tuple[int, ...], str]] = [
-        (tiny_target(9, num_layers=7), texts(), LAYERS, "other target: "),
-        (target(), other_text, LAYERS, "other texts: "),
-        (target(), texts(), (0, 1), r"other layers: \[0, 2, -1\], not \[0, 1\]"),
+    cases: list[tuple[TargetModel, tuple[int, ...], str]] = [
+        (tiny_target(9, num_layers=7), LAYERS, "other target: "),
+        (target(), (0, 1), r"other layers: \[0, 2, -1\], not \[0, 1\]"),
     ]
-    for model, corpus, layers, message in cases:
+    for model, layers, message in cases:
         with pytest.raises(ConfigError, match=message) as caught:
-            FeatureStore(whole.folder, model, corpus, layers)
+            FeatureStore(whole.folder, model, texts(), layers)
         assert caught.value.hint == "name another folder, or remove this one"
 
 

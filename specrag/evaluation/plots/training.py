@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specrag.evaluation.plots.canvas import dress, legend_below, new_figure, style
+from specrag.evaluation.plots.canvas import SMALL, dress, new_figure, style
 
 _HEIGHT = 3.6  # inches
 _ACCEPTED = "accepted_"
@@ -27,12 +27,13 @@ def training_curves(history: Sequence[Mapping[str, Any]], title: str) -> Any:
     for number, (name, label) in enumerate((("train", "training"), ("held_out", "held out"))):
         values = [row[name]["loss"] for row in history]
         left.plot(steps, values, label=label, markersize=3, **style(number))
-    legend_below(left)
+    left.legend(loc="upper right", fontsize=SMALL, frameon=False)
     dress(right, "step", "drafted tokens accepted (%)")
     names = (key for key in history[-1]["held_out"] if key.startswith(_ACCEPTED))
     for depth in sorted(int(name.removeprefix(_ACCEPTED)) for name in names):
         values = [100 * row["held_out"][f"{_ACCEPTED}{depth}"] for row in history]
         right.plot(steps, values, label=f"depth {depth + 1}", markersize=3, **style(depth))
     right.set_ylim(bottom=0)
-    legend_below(right)
+    # Each half has a legend of its own: two below the picture would lie on each other.
+    right.legend(loc="lower right", fontsize=SMALL, frameon=False)
     return figure

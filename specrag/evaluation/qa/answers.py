@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specrag.errors import ConfigError, InputError
 from specrag.evaluation.datasets.item import EvalDataset, EvalItem
 from specrag.evaluation.qa.settings import QaSettings, answers_key
+from specrag.evaluation.run_folder import LOCK_NAME, check_same_run, read_line, to_line
 from specrag.gate.signals import LookupSignals
 from specrag.locking import exclusive
 from specrag.rag.batch import BatchAnswer, answer_closed_book, answer_open_book
 from specrag.rag.pipeline import Pipeline
 
 ANSWERS_NAME = "answers.jsonl"
-_RUN_NAME, _LOCK_NAME = "run.json", ".lock"
 
 Raw = Mapping[str, Any]
 """One answer as it is kept: ``id``, ``mode``, ``answer``, ``passages``, ``signals`` ..."""
@@ -50,15 +48,15 @@ def answer_all(
         InputError: Another process is at it, or it cannot be written to.
     """
     busy, hint = "another run writes to", "wait, or choose another --out"
-    with exclusive(folder, _LOCK_NAME, busy, hint):
-        _check_same_run(folder, answers_key(pipeline, dataset, settings), restart)
+    with exclusive(folder, LOCK_NAME, busy, hint):
+        check_same_run(folder, ANSWERS_NAME, answers_key(pipeline, dataset, settings), restart)
         batches = list(_batches(dataset.items, settings.batch_size))
         with (folder / ANSWERS_NAME).open("a+b") as file:
             done = _kept(file, batches, settings.branches)
             on_progress(sum(len(batch) for batch in batches[: len(done)]))
             for number, batch in enumerate(batches[len(done) :], start=len(done) + 1):
                 rows = _answer(pipeline, batch, settings)
-                file.write(b"".join(_line(row) for row in rows))
+                file.write(b"".join(to_line(row) for row in rows))
                 file.flush()
                 os.fsync(file.fileno())
                 done.append(rows)
@@ -107,10 +105,6 @@ def _batches(items: Sequence[EvalItem], size: int) -> Iterator[Sequence[EvalItem
         yield items[start : start + size]
 
 
-def _line(row: Raw) -> bytes:
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-
-
 def _kept(
     file: Any, batches: Sequence[Sequence[EvalItem]], branches: Sequence[str]
 ) -> list[list[Any]]:
@@ -122,7 +116,7 @@ def _kept(
     for batch in batches:
         wanted = [(item.id, branch) for branch in branches for item in batch]
         part = lines[place : place + len(wanted)]
-        rows = [row for row in map(_read, part) if row is not None]
+        rows = [row for row in map(read_line, part) if row is not None]
         if [(row.get("id"), row.get("mode")) for row in rows] != wanted:
             break
         done.append(rows)
@@ -131,47 +125,3 @@ def _kept(
     file.truncate(end)
     file.seek(end)
     return done
-
-
-def _read(line: bytes) -> dict[str, Any] | None:
-    """Returns a line's row; None for one that a kill cut off."""
-    try:
-        row = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def _check_same_run(folder: Path, wanted: Mapping[str, Any], restart: bool) -> None:
-    path = folder / _RUN_NAME
-    # What JSON makes of it: tuples are lists there.
-    plain = json.loads(json.dumps(wanted))
-    if restart:
-        (folder / ANSWERS_NAME).unlink(missing_ok=True)
-    elif path.exists():
-        kept = _run_file(path)
-        other = [name for name in plain if kept.get(name) != plain[name]]
-        if other:
-            raise ConfigError(
-                f"{str(folder)!r} holds a run with another {', '.join(other)}",
-                hint="choose another folder with --out, or begin anew with --restart",
-            )
-        return
-    elif (folder / ANSWERS_NAME).exists():
-        raise ConfigError(
-            f"{str(folder)!r} holds answers but not what they are of ({_RUN_NAME})",
-            hint="choose another folder with --out, or begin anew with --restart",
-        )
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(f"{json.dumps(plain, indent=2, ensure_ascii=False)}\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def _run_file(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error}", hint="begin anew with --restart"
-        ) from error
-    return content if isinstance(content, dict) else {}

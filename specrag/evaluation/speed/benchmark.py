@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from specrag.decoding.budget import SpeculationConfig
@@ -13,13 +14,15 @@ from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.errors import ConfigError
 from specrag.evaluation.datasets.item import EvalDataset
+from specrag.evaluation.machine import commit, machine
 from specrag.evaluation.reports.report import Report
 from specrag.evaluation.speed.arm import Arm
 from specrag.evaluation.speed.arm_spec import read_arm
 from specrag.evaluation.speed.engine_arm import PLAIN, engine_arms
 from specrag.evaluation.speed.figures import speed_figures
+from specrag.evaluation.speed.kept import kept_prompts
 from specrag.evaluation.speed.measure import Progress, SpeedRun, measure_speed
-from specrag.evaluation.speed.prompts import choose_questions, encode_questions
+from specrag.evaluation.speed.prompts import SpeedQuestion, choose_questions, encode_questions
 from specrag.evaluation.speed.threads import pinned_threads
 from specrag.models.embedded import DEFAULT_TARGET
 
@@ -74,6 +77,8 @@ def benchmark(
     datasets: Sequence[EvalDataset],
     *,
     open_peer: OpenPeer | None = None,
+    folder: Path | None = None,
+    restart: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> Report:
     """Measures drafters and other engines against plain decoding of this one.
@@ -82,11 +87,13 @@ def benchmark(
         settings: What to measure and how.
         datasets: Where the prompts come from.
         open_peer: Starts the engines that ``settings.peers`` names.
+        folder: Keeps each prompt that is done; a run of the same settings goes on there.
+        restart: Whether to throw away what an earlier run has left in it.
         on_progress: Told after each answer.
 
     Raises:
-        ConfigError: A name is unknown, or given twice.
-        InputError: There is no prompt to measure.
+        ConfigError: A name is unknown, or given twice, or the folder holds another run.
+        InputError: There is no prompt to measure, or the folder cannot be written to.
         SpecragError: The target or a peer cannot be loaded.
     """
     _check_names(settings)
@@ -96,13 +103,7 @@ def benchmark(
     }
     drafters = {line: spec.drafter for line, spec in specs.items()}
     sampling = SamplingParams(temperature=settings.temperature, seed=settings.seed or 0)
-    questions = choose_questions(
-        datasets,
-        by=settings.by,
-        categories=settings.categories,
-        per_category=settings.per_category,
-        seed=settings.seed,
-    )
+    questions = _questions(settings, datasets)
     with contextlib.ExitStack() as stack:
         threads = stack.enter_context(pinned_threads(settings.threads))
         # Plain decoding asks for no costs, and the other drafters need them.
@@ -115,6 +116,10 @@ def benchmark(
         for name in settings.peers:
             assert open_peer is not None, "peers are named, but nothing opens them"
             peers.append(stack.enter_context(contextlib.closing(open_peer(name, threads))))
+        told = _configuration(settings, datasets, threads, plain.details)
+        # Figures of two machines or states of the source are not of one run.
+        key = {**told, "machine": machine(), "commit": commit()}
+        done = stack.enter_context(kept_prompts(folder, prompts, key, restart=restart))
         run = measure_speed(
             plain,
             [*others, *peers],
@@ -122,10 +127,20 @@ def benchmark(
             max_tokens=settings.max_tokens,
             rounds=settings.rounds,
             warm_ups=settings.warm_ups,
+            done=done,
             on_progress=on_progress,
         )
-        told = _configuration(settings, datasets, threads, plain.details)
         return _report(run, generator, told, left_out)
+
+
+def _questions(settings: SpeedSettings, datasets: Sequence[EvalDataset]) -> list[SpeedQuestion]:
+    return choose_questions(
+        datasets,
+        by=settings.by,
+        categories=settings.categories,
+        per_category=settings.per_category,
+        seed=settings.seed,
+    )
 
 
 def _loaded(settings: SpeedSettings, drafter: Drafter) -> SpeculativeGenerator:

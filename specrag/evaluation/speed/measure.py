@@ -43,6 +43,27 @@ class ArmFailure:
     message: str
 
 
+class DonePrompts:
+    """What an earlier run has done, and whoever keeps what this one does; here nobody.
+
+    Attributes:
+        prompts: What it made of the first prompts; they are not decoded again.
+        failures: Of the arms that gave up in it; they stay out.
+    """
+
+    def __init__(self) -> None:
+        self.prompts: list[DecodedPrompt] = []
+        self.failures: list[ArmFailure] = []
+
+    def keep(self, found: DecodedPrompt, failures: Sequence[ArmFailure]) -> None:
+        """Keeps one more prompt.
+
+        Args:
+            found: What the arms made of it.
+            failures: Of the arms that gave up since the prompt before it.
+        """
+
+
 @dataclass(slots=True)
 class SpeedRun:
     """All that a run brought.
@@ -73,9 +94,10 @@ def measure_speed(
     rounds: int = 3,
     warm_ups: int = 1,
     same_length: bool = True,
+    done: DonePrompts | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> SpeedRun:
-    """Lets all arms decode all prompts greedily, one after the other.
+    """Lets all arms decode all prompts, one after the other.
 
     Interleaved prompt by prompt, so that whatever else the machine does slows all of them alike;
     the order turns with each prompt and round. An arm that fails is left out from there on.
@@ -89,6 +111,7 @@ def measure_speed(
         warm_ups: Times that each arm first decodes the first prompt for nothing.
         same_length: Whether each arm decodes as many tokens as plain decoding does to its own end;
             else each goes to its own end.
+        done: By an earlier run, and told of each prompt that this one does.
         on_progress: Told after each answer.
 
     Raises:
@@ -97,22 +120,21 @@ def measure_speed(
     arms: list[Arm] = [plain, *others]
     names = tuple(arm.name for arm in arms)
     assert len(set(names)) == len(names), "the names of arms must differ"
-    run = SpeedRun(plain.name, names)
-    turns = _Turns(run, arms, on_progress, warm_ups + rounds * len(prompts))
-    for _ in range(warm_ups):
+    done = done or DonePrompts()
+    run = SpeedRun(plain.name, names, list(done.prompts), list(done.failures))
+    left, num_kept = prompts[len(run.prompts) :], len(run.failures)
+    turns = _Turns(run, arms, on_progress, warm_ups + rounds * len(left))
+    for _ in range(warm_ups if left else 0):
         turns.round(prompts[0], max_tokens, 0, 0)
-    for turn, prompt in enumerate(prompts):
+    for turn, prompt in enumerate(left, start=len(run.prompts)):
         seen = plain.look(prompt.token_ids, max_tokens)
         length = len(seen.token_ids) if same_length else max_tokens
         least = length if same_length else 0
         found = [turns.round(prompt, length, least, turn + round_) for round_ in range(rounds)]
-        run.prompts.append(
-            DecodedPrompt(
-                prompt,
-                seen,
-                {arm.name: [samples[arm.name] for samples in found] for arm in turns.live},
-            )
-        )
+        made = {arm.name: [samples[arm.name] for samples in found] for arm in turns.live}
+        run.prompts.append(DecodedPrompt(prompt, seen, made))
+        done.keep(run.prompts[-1], run.failures[num_kept:])
+        num_kept = len(run.failures)
     run.memory_mb = {arm.name: arm.peak_memory_mb() for arm in turns.live}
     run.details = {arm.name: arm.details for arm in arms}
     return run
@@ -124,12 +146,13 @@ class _Turns:
     def __init__(
         self, run: SpeedRun, arms: list[Arm], on_progress: Progress, num_rounds: int
     ) -> None:
-        self.live = arms
+        out = {failure.arm for failure in run.failures}
+        self.live = [arm for arm in arms if arm.name not in out]
         self._run = run
         self._on_progress = on_progress
         self._rounds_left = num_rounds
         self._done = 0
-        self._total = len(arms) * num_rounds
+        self._total = len(self.live) * num_rounds
 
     def round(
         self, prompt: SpeedPrompt, max_tokens: int, min_tokens: int, turn: int
