@@ -43,6 +43,26 @@ class GateError(SpecragError):
     """A gate calibration that cannot be read or does not fit."""
 
 
+class FixedBatchError(ConfigError):
+    """A drafter whose sessions take no further rows."""
+
+
+class EngineError(SpecragError):
+    """A request that an engine does not finish."""
+
+
+class QueueFullError(EngineError):
+    """Too many requests are waiting already; a later try may succeed."""
+
+
+class DeadlineError(EngineError):
+    """A request that was not done in the time that it had."""
+
+
+class EngineClosedError(EngineError):
+    """A request to an engine that is closed."""
+
+
 class MissingExtraError(SpecragError):
     """A feature whose optional dependencies are not installed."""
 

@@ -12,7 +12,7 @@ from specrag.decoding.budget import DraftBudget, PassCosts
 from specrag.decoding.level import DraftLevel
 from specrag.decoding.sampling import TokenSampler
 from specrag.decoding.tree import DraftTree
-from specrag.errors import ConfigError
+from specrag.errors import FixedBatchError
 from specrag.models.target import TargetModel
 from specrag.models.tokenizer import Tokenizer
 from specrag.registry import Registry
@@ -107,9 +107,9 @@ class DraftSession(ABC):
             Its index, one above all those before.
 
         Raises:
-            ConfigError: These sessions cannot grow.
+            FixedBatchError: These sessions cannot grow.
         """
-        raise ConfigError(
+        raise FixedBatchError(
             f"a session of {type(self).__name__} takes no further rows",
             hint="implement join, or start a new batch",
         )

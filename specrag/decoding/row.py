@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from transformers.generation.logits_process import LogitsProcessor
 
+from specrag.decoding.detokenizer import Detokenizer
 from specrag.decoding.sampling import SamplingParams, TokenHistory, TokenSampler
 from specrag.decoding.stats import DecodingStats
 from specrag.decoding.stopping import FinishReason, StopChecker
@@ -20,6 +21,9 @@ from specrag.decoding.trace import (
 )
 from specrag.decoding.tree import ROOT, DraftTree
 from specrag.decoding.verify import Verification, verify, verify_rejection
+from specrag.errors import InputError
+from specrag.models.target import TargetModel
+from specrag.models.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +175,51 @@ class Row:
             for node, token, row in zip(nodes, tokens, rows, strict=True):
                 record = record_token(row, token, first_child(tree, node))
                 self.trace.tokens.append(record)
+
+
+def new_row(request: DecodingRequest, target: TargetModel, tokenizer: Tokenizer) -> Row:
+    """Makes the row of a request.
+
+    Args:
+        request: What is asked.
+        target: Decodes it.
+        tokenizer: Makes text of it.
+
+    Raises:
+        InputError: The prompt is empty, has tokens that the target does not know, or leaves no
+            room in the context.
+    """
+    room = target.max_context - len(request.prompt_ids)
+    if not request.prompt_ids:
+        raise InputError("the prompt is empty")
+    vocab_size = target.vocab_size
+    unknown = [token for token in request.prompt_ids if not 0 <= token < vocab_size]
+    if unknown:
+        raise InputError(
+            f"the prompt has the token {unknown[0]}, but {target.name} has "
+            f"{vocab_size} tokens, 0 to {vocab_size - 1}",
+            hint="make the ids with the tokenizer of this model",
+        )
+    if room < 1:
+        raise InputError(
+            f"the prompt has {len(request.prompt_ids)} tokens; {target.name} holds "
+            f"{target.max_context}, answer included",
+            hint="shorten the prompt, or retrieve fewer passages",
+        )
+    detokenizer = Detokenizer(tokenizer)
+    checker = StopChecker(request.params, target.eos_token_ids, detokenizer, room)
+    capacity = len(request.prompt_ids) + min(request.params.max_tokens, room) + 1
+    sampler = TokenSampler(
+        request.params,
+        prompt_length=len(request.prompt_ids),
+        end_token_ids=target.eos_token_ids,
+        processors=request.processors,
+    )
+    sampler.check(target.vocab_size)
+    return Row(
+        request,
+        sampler,
+        TokenHistory(request.prompt_ids, capacity),
+        checker,
+        trace=VerificationTrace() if request.num_traced else None,
+    )

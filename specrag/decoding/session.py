@@ -10,16 +10,12 @@ import torch
 
 from specrag.decoding.ahead import AheadDrafting
 from specrag.decoding.budget import DraftBudget, PassCosts, SpeculationConfig
-from specrag.decoding.detokenizer import Detokenizer
 from specrag.decoding.drafter import DraftContext, Drafter, SilentSession
 from specrag.decoding.features import FeatureLog
 from specrag.decoding.policies import choose_policy
 from specrag.decoding.prefill import prefill
-from specrag.decoding.row import DecodingRequest, Row, RowUpdate
-from specrag.decoding.sampling import TokenHistory, TokenSampler
+from specrag.decoding.row import DecodingRequest, Row, RowUpdate, new_row
 from specrag.decoding.stats import DecodingTimings
-from specrag.decoding.stopping import StopChecker
-from specrag.decoding.trace import VerificationTrace
 from specrag.decoding.tree import DraftTree, likeliest_chain, pack
 from specrag.decoding.verify import Verification
 from specrag.errors import InputError
@@ -53,6 +49,10 @@ class DecodingSession:
         config: How much to speculate.
         costs: What a pass costs; None lets every draft through.
         prefix_cache: What was computed of earlier requests, to take over and to add to.
+
+    Attributes:
+        faulty_row: The row whose processor made the last round fail; None when it did not fail,
+            or failed for another reason.
 
     Raises:
         InputError: There is no prompt, or one is empty or leaves no room in the context.
@@ -91,6 +91,7 @@ class DecodingSession:
         self._features = FeatureLog(layers, keeps_all=self._prefix_cache is not None)
         self._ahead = AheadDrafting(self._drafts) if self._is_optimistic() else None
         self.timings = DecodingTimings()
+        self.faulty_row: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -108,9 +109,9 @@ class DecodingSession:
 
         Raises:
             InputError: The prompt is empty or leaves no room in the context.
-            ConfigError: The drafter's sessions cannot grow.
+            FixedBatchError: The drafter's sessions cannot grow.
         """
-        row = self._new_row(request)
+        row = new_row(request, self._target, self._tokenizer)
         self._drafts.join(self._context(row))
         return self._enter(row)
 
@@ -141,6 +142,7 @@ class DecodingSession:
             Row index to what the round added, for each row that took part; nothing when every
             row has ended.
         """
+        self.faulty_row = None
         if self._waiting:
             return self._prefill()
         if not self._live:
@@ -169,49 +171,13 @@ class DecodingSession:
         self._waiting = []
 
     def _add_row(self, request: DecodingRequest) -> None:
-        self._enter(self._new_row(request))
+        self._enter(new_row(request, self._target, self._tokenizer))
 
     def _enter(self, row: Row) -> int:
         self.rows.append(row)
         self._policy.join()
         self._waiting.append(len(self.rows) - 1)
         return len(self.rows) - 1
-
-    def _new_row(self, request: DecodingRequest) -> Row:
-        room = self._target.max_context - len(request.prompt_ids)
-        if not request.prompt_ids:
-            raise InputError("the prompt is empty")
-        vocab_size = self._target.vocab_size
-        unknown = [token for token in request.prompt_ids if not 0 <= token < vocab_size]
-        if unknown:
-            raise InputError(
-                f"the prompt has the token {unknown[0]}, but {self._target.name} has "
-                f"{vocab_size} tokens, 0 to {vocab_size - 1}",
-                hint="make the ids with the tokenizer of this model",
-            )
-        if room < 1:
-            raise InputError(
-                f"the prompt has {len(request.prompt_ids)} tokens; {self._target.name} holds "
-                f"{self._target.max_context}, answer included",
-                hint="shorten the prompt, or retrieve fewer passages",
-            )
-        detokenizer = Detokenizer(self._tokenizer)
-        checker = StopChecker(request.params, self._target.eos_token_ids, detokenizer, room)
-        capacity = len(request.prompt_ids) + min(request.params.max_tokens, room) + 1
-        sampler = TokenSampler(
-            request.params,
-            prompt_length=len(request.prompt_ids),
-            end_token_ids=self._target.eos_token_ids,
-            processors=request.processors,
-        )
-        sampler.check(self._target.vocab_size)
-        return Row(
-            request,
-            sampler,
-            TokenHistory(request.prompt_ids, capacity),
-            checker,
-            trace=VerificationTrace() if request.num_traced else None,
-        )
 
     def _context(self, row: Row) -> DraftContext:
         request = row.request
@@ -247,8 +213,8 @@ class DecodingSession:
         )
         last = [logits[-1:] for logits in ready.logits]
         outcomes = [
-            row.verify(DraftTree(), logits, logits.argmax(-1).tolist())
-            for row, logits in zip(rows, last, strict=True)
+            self._outcome(index, DraftTree(), logits, logits.argmax(-1).tolist())
+            for index, logits in zip(indices, last, strict=True)
         ]
         if self._live:
             self.cache.join(ready.cache)
@@ -307,12 +273,11 @@ class DecodingSession:
         tree_pass = pack(roots, trees, width=width)
         output = self._target.forward(tree_pass, self.cache, self._features.layers)
         argmax = output.logits.argmax(-1).tolist()
-        rows = [self.rows[index] for index in self._live]
         # All rows are verified before any of them changes: a processor of the user may raise, and
         # so may the drafter.
         outcomes = [
-            row.verify(tree, logits, best)
-            for row, tree, logits, best in zip(rows, trees, output.logits, argmax, strict=True)
+            self._outcome(*found)
+            for found in zip(self._live, trees, output.logits, argmax, strict=True)
         ]
         if self._ahead is not None:
             self._ahead.wait()
@@ -320,6 +285,15 @@ class DecodingSession:
         self._drop_finished()
         self._tell_drafter(updates)
         return updates
+
+    def _outcome(
+        self, index: int, tree: DraftTree, logits: torch.Tensor, argmax: Sequence[int]
+    ) -> Verification:
+        try:
+            return self.rows[index].verify(tree, logits, argmax)
+        except BaseException:
+            self.faulty_row = index
+            raise
 
     def _commit(
         self,

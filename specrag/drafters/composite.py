@@ -196,7 +196,7 @@ class CompositeSession(DraftSession):
             Its index.
 
         Raises:
-            ConfigError: A member's session cannot grow.
+            FixedBatchError: A member's session cannot grow.
         """
         row = self._members.join(context)
         self._trust.append(Trust(len(self._members)))

@@ -130,7 +130,7 @@ class MemberSessions:
             Its index in the batch.
 
         Raises:
-            ConfigError: A session cannot grow; the batch is then as before.
+            FixedBatchError: A session cannot grow; the batch is then as before.
         """
         self._rows.append(tuple([session.join(context) for session in self._sessions]))
         return len(self._rows) - 1

@@ -239,7 +239,7 @@ class SelectorSession(DraftSession):
             Its index.
 
         Raises:
-            ConfigError: One of the sessions cannot grow.
+            FixedBatchError: One of the sessions cannot grow.
         """
         row = self._members.join(context)
         self._trackers.append(self._drafter.tracker(context))

@@ -35,7 +35,7 @@ def decode_all(
 
     Raises:
         InputError: A prompt is empty or leaves no room in the context.
-        ConfigError: The drafter's sessions cannot grow.
+        FixedBatchError: The drafter's sessions cannot grow.
     """
     if not requests:
         return []

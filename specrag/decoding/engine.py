@@ -1,0 +1,262 @@
+"""DecodingEngine: one thread decodes all requests together; they join and leave between passes.
+
+Continuous batching, as Orca (Yu et al., 2022) introduced it and vLLM made it usual: a request does
+not wait for the batch before it to end, and frees its place as soon as it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specrag.decoding.generator import SpeculativeGenerator
+from specrag.decoding.row import DecodingRequest, RowUpdate
+from specrag.decoding.session import DecodingSession
+from specrag.decoding.submission import Submission
+from specrag.errors import (
+    ConfigError,
+    DeadlineError,
+    EngineClosedError,
+    FixedBatchError,
+    QueueFullError,
+)
+
+_MAX_ROWS = 512
+"""Rows of a session before it is renewed: what has ended still takes a little memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """How much an engine takes on.
+
+    Attributes:
+        max_batch: Most rows that are decoded together.
+        max_waiting: Most requests that wait for a place.
+    """
+
+    max_batch: int = 8
+    max_waiting: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "max_waiting"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}")
+
+
+class DecodingEngine:
+    """Owns a generator: nothing else may decode with it while the engine is open.
+
+    Its thread starts with the first request and sleeps when there is none.
+
+    Args:
+        generator: Target, tokenizer and drafter.
+        limits: How much it takes on.
+        clock: Seconds, from any beginning.
+    """
+
+    def __init__(
+        self,
+        generator: SpeculativeGenerator,
+        limits: EngineLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.generator = generator
+        self.limits = limits or EngineLimits()
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._waiting: deque[Submission] = deque()
+        self._running: dict[int, Submission] = {}
+        self._session: DecodingSession | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests without a place in the batch."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Requests in the batch."""
+        return len(self._running)
+
+    def submit(self, request: DecodingRequest, *, timeout_s: float | None = None) -> Submission:
+        """Hands a request in; any thread may.
+
+        Args:
+            request: What to decode.
+            timeout_s: Seconds until it has to be done, waiting included; None for no end.
+
+        Returns:
+            Where what it brings can be read.
+
+        Raises:
+            QueueFullError: Too many requests wait already.
+            EngineClosedError: The engine is closed.
+        """
+        submission = Submission(request, self._clock(), timeout_s)
+        submission.on_cancel(self._wake)
+        with self._changed:
+            if self._closing:
+                raise EngineClosedError("the engine is closed and takes no further requests")
+            if len(self._waiting) >= self.limits.max_waiting:
+                raise QueueFullError(
+                    f"{len(self._waiting)} requests are waiting already",
+                    hint="try again in a moment",
+                )
+            self._waiting.append(submission)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="specrag", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return submission
+
+    def close(self, *, drain_s: float = 0.0) -> None:
+        """Ends the engine; harmless to repeat.
+
+        Args:
+            drain_s: Most seconds for what is waiting or running to be done; then it is cancelled.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            if self._thread is not None and drain_s > 0:
+                self._changed.wait_for(lambda: not self._waiting and not self._running, drain_s)
+            for submission in (*self._waiting, *self._running.values()):
+                submission.cancelled = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> DecodingEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        """The thread: lets requests in and out, then decodes one round, over and over."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._has_work)
+                if not self._waiting and not self._running:
+                    break
+            try:
+                self._drop_late()
+                self._admit()
+                if self._session is not None and not self._session.finished:
+                    self._deliver(self._session.step())
+            except BaseException as error:  # noqa: BLE001 - whoever waits has to hear of it
+                self._on_error(error)
+            self._retire()
+        self._end_session()
+
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._running or self._closing)
+
+    def _drop_late(self) -> None:
+        """Takes requests out that were called off or whose time is up."""
+        now = self._clock()
+        with self._changed:
+            late = [one for one in self._waiting if one.cancelled or one.is_late(now)]
+            for one in late:
+                self._waiting.remove(one)
+        for one in late:
+            _end(one, RowUpdate(finish_reason="cancelled"))
+        for index, one in list(self._running.items()):
+            if one.cancelled or one.is_late(now):
+                self._leave(index, one)
+
+    def _leave(self, index: int, one: Submission) -> None:
+        assert self._session is not None, "what is running has a session"
+        del self._running[index]
+        _end(one, self._session.cancel(index))
+
+    def _admit(self) -> None:
+        """Lets requests in, the oldest first, as far as there are places."""
+        while len(self._running) < self.limits.max_batch and self._takes_more():
+            with self._changed:
+                if not self._waiting:
+                    return
+                one = self._waiting.popleft()
+            try:
+                index = self._joined(one.request)
+            except BaseException as error:  # noqa: BLE001 - it is this request's own
+                one.fail(error)
+                continue
+            if index is None:
+                with self._changed:
+                    self._waiting.appendleft(one)
+                return
+            assert self._session is not None, "a row has just joined it"
+            one.row, one.started = self._session.rows[index], self._clock()
+            self._running[index] = one
+
+    def _takes_more(self) -> bool:
+        return self._session is None or len(self._session.rows) < _MAX_ROWS
+
+    def _joined(self, request: DecodingRequest) -> int | None:
+        if self._session is None:
+            self._session = self.generator.open([request])
+            return 0
+        try:
+            return self._session.add(request)
+        except FixedBatchError:
+            return None  # such a drafter serves one batch after the other
+
+    def _deliver(self, updates: dict[int, RowUpdate]) -> None:
+        for index, update in updates.items():
+            one = self._running.get(index)
+            if one is None:
+                continue
+            if update.finish_reason is not None:
+                del self._running[index]
+            one.add(update)
+
+    def _on_error(self, error: BaseException) -> None:
+        """Gives an error to the row that caused it; to all of them when none is known."""
+        faulty = self._session.faulty_row if self._session is not None else None
+        if faulty in self._running:
+            one = self._running.pop(faulty)
+            assert self._session is not None, "a row that is running has a session"
+            self._session.cancel(faulty)
+            one.fail(error)
+            return
+        for one in self._running.values():
+            one.fail(error)
+        self._running.clear()
+        self._end_session()
+
+    def _retire(self) -> None:
+        """Ends a session when all of it has ended, and says so to whoever waits for that."""
+        if self._session is not None and self._session.finished and not self._running:
+            self._end_session()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(Exception):  # a session that failed is only let go
+                self._session.close()
+            self._session = None
+
+
+def _end(one: Submission, update: RowUpdate) -> None:
+    if one.cancelled:
+        one.add(update)
+        return
+    one.fail(
+        DeadlineError(
+            f"the answer took longer than {one.timeout_s:g} s",
+            hint="give it more time, or ask for less",
+        )
+    )
