@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specrag.decoding.generator import SpeculativeGenerator
-from specrag.decoding.row import DecodingRequest, RowUpdate
+from specrag.decoding.row import DecodingRequest, RowUpdate, new_row
 from specrag.decoding.session import DecodingSession
 from specrag.decoding.submission import Submission
 from specrag.errors import (
@@ -74,6 +74,7 @@ class DecodingEngine:
         self._session: DecodingSession | None = None
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._rests = True
 
     @property
     def num_waiting(self) -> int:
@@ -96,9 +97,12 @@ class DecodingEngine:
             Where what it brings can be read.
 
         Raises:
+            InputError: The prompt is empty or leaves no room in the context.
+            ConfigError: A parameter does not go with the target.
             QueueFullError: Too many requests wait already.
             EngineClosedError: The engine is closed.
         """
+        new_row(request, self.generator.target, self.generator.tokenizer)  # says what is wrong
         submission = Submission(request, self._clock(), timeout_s)
         submission.on_cancel(self._wake)
         with self._changed:
@@ -116,6 +120,18 @@ class DecodingEngine:
             self._changed.notify_all()
         return submission
 
+    def wait_idle(self, timeout_s: float | None = None) -> bool:
+        """Waits until nothing is waiting or running.
+
+        Args:
+            timeout_s: Most seconds to wait; None waits as long as it takes.
+
+        Returns:
+            Whether the engine is idle.
+        """
+        with self._changed:
+            return self._changed.wait_for(self._is_idle, timeout_s)
+
     def close(self, *, drain_s: float = 0.0) -> None:
         """Ends the engine; harmless to repeat.
 
@@ -126,7 +142,7 @@ class DecodingEngine:
             self._closing = True
             self._changed.notify_all()
             if self._thread is not None and drain_s > 0:
-                self._changed.wait_for(lambda: not self._waiting and not self._running, drain_s)
+                self._changed.wait_for(self._is_idle, drain_s)
             for submission in (*self._waiting, *self._running.values()):
                 submission.cancelled = True
             self._changed.notify_all()
@@ -147,9 +163,12 @@ class DecodingEngine:
         """The thread: lets requests in and out, then decodes one round, over and over."""
         while True:
             with self._changed:
+                self._rests = not self._running
+                self._changed.notify_all()
                 self._changed.wait_for(self._has_work)
                 if not self._waiting and not self._running:
                     break
+                self._rests = False
             try:
                 self._drop_late()
                 self._admit()
@@ -159,6 +178,9 @@ class DecodingEngine:
                 self._on_error(error)
             self._retire()
         self._end_session()
+
+    def _is_idle(self) -> bool:
+        return self._rests and not self._waiting
 
     def _has_work(self) -> bool:
         return bool(self._waiting or self._running or self._closing)
@@ -237,11 +259,9 @@ class DecodingEngine:
         self._end_session()
 
     def _retire(self) -> None:
-        """Ends a session when all of it has ended, and says so to whoever waits for that."""
+        """Ends a session when all of it has ended."""
         if self._session is not None and self._session.finished and not self._running:
             self._end_session()
-        with self._changed:
-            self._changed.notify_all()
 
     def _end_session(self) -> None:
         if self._session is not None:

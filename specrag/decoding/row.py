@@ -10,7 +10,7 @@ from transformers.generation.logits_process import LogitsProcessor
 
 from specrag.decoding.detokenizer import Detokenizer
 from specrag.decoding.sampling import SamplingParams, TokenHistory, TokenSampler
-from specrag.decoding.stats import DecodingStats
+from specrag.decoding.stats import DecodingStats, DecodingTimings
 from specrag.decoding.stopping import FinishReason, StopChecker
 from specrag.decoding.trace import (
     VerificationTrace,
@@ -72,6 +72,7 @@ class Row:
         top_logprobs: For each the most probable tokens there, when they were asked for.
         text: Text emitted so far.
         stats: Counters.
+        timings: Of the rounds that it took part in, whoever shared them.
         trace: What the passes saw; None unless asked for.
     """
 
@@ -84,6 +85,7 @@ class Row:
     top_logprobs: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     text: str = ""
     stats: DecodingStats = field(default_factory=DecodingStats)
+    timings: DecodingTimings = field(default_factory=DecodingTimings)
     trace: VerificationTrace | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -156,8 +156,8 @@ class DecodingSession:
         except BaseException:
             self._abandon_round()
             raise
-        self.timings.draft_ms += 1e3 * (drafted - started)
-        self.timings.verify_ms += 1e3 * (time.perf_counter() - drafted)
+        ended = time.perf_counter()
+        self._count_time(updates, draft_ms=drafted - started, verify_ms=ended - drafted)
         return updates
 
     def close(self) -> None:
@@ -231,8 +231,14 @@ class DecodingSession:
             row.trace_prompt(ready.logits[slot])
         self._drop_finished()
         self._tell_drafter(updates)
-        self.timings.prefill_ms += 1e3 * (time.perf_counter() - started)
+        self._count_time(updates, prefill_ms=time.perf_counter() - started)
         return updates
+
+    def _count_time(self, rows: Iterable[int], **seconds: float) -> None:
+        spent = DecodingTimings(**{name: 1e3 * value for name, value in seconds.items()})
+        self.timings.add(spent)
+        for index in rows:
+            self.rows[index].timings.add(spent)
 
     def _propose(self) -> tuple[list[DraftTree], list[DraftBudget]]:
         """Asks the drafter for the rows that have no draft made in advance."""

@@ -161,7 +161,7 @@ _COUNTS = tuple(item.name for item in fields(DecodingStats) if item.type == "int
 
 @dataclass(slots=True)
 class DecodingTimings:
-    """Where the time of a session went, in milliseconds of wall clock, all rows together.
+    """Where the time of a session or of a row went, in milliseconds of wall clock.
 
     Attributes:
         prefill_ms: Evaluating the prompts, first token included.
@@ -172,6 +172,16 @@ class DecodingTimings:
     prefill_ms: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+
+    def add(self, other: DecodingTimings) -> None:
+        """Adds other times.
+
+        Args:
+            other: Is left as it is.
+        """
+        self.prefill_ms += other.prefill_ms
+        self.draft_ms += other.draft_ms
+        self.verify_ms += other.verify_ms
 
     @property
     def decode_ms(self) -> float:

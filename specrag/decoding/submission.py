@@ -41,8 +41,8 @@ class Submission:
         self._updates: deque[RowUpdate] = deque()
         self._error: BaseException | None = None
         self._ended = False
-        self._on_change: Callable[[], None] = lambda: None
-        self._on_cancel: Callable[[], None] = lambda: None
+        self._on_change: Callable[[], None] = _nothing
+        self._on_cancel: Callable[[], None] = _nothing
 
     @property
     def ended(self) -> bool:
@@ -58,9 +58,39 @@ class Submission:
         return self.timeout_s is not None and now - self.submitted >= self.timeout_s
 
     def cancel(self) -> None:
-        """Calls the request off; the engine ends its row before the next pass."""
-        self.cancelled = True
-        self._on_cancel()
+        """Calls the request off: the engine ends its row before the next pass.
+
+        Harmless when it has ended.
+        """
+        if not self._ended:
+            self.cancelled = True
+            self._on_cancel()
+
+    def next(self) -> RowUpdate | None:
+        """Returns what is added next, waiting for it; None behind the last update.
+
+        Raises:
+            SpecragError: The request failed, or its time was up.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._updates or self._ended)
+            return self._taken()
+
+    async def anext(self) -> RowUpdate | None:
+        """Returns what is added next, as ``next`` does, to a task of an event loop.
+
+        Raises:
+            SpecragError: The request failed, or its time was up.
+        """
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        with self._changed:
+            if not self._updates and not self._ended:
+                self._on_change = lambda: _wake(loop, changed)
+            else:
+                changed.set()
+        await changed.wait()
+        with self._changed:
+            return self._taken()
 
     def updates(self) -> Iterator[RowUpdate]:
         """Yields what is added, waiting for it; the last update has a finish reason.
@@ -69,11 +99,10 @@ class Submission:
             SpecragError: The request failed, or its time was up.
         """
         try:
-            while (update := self._next()) is not None:
+            while (update := self.next()) is not None:
                 yield update
         finally:
-            if not self._ended:
-                self.cancel()
+            self.cancel()
 
     async def aupdates(self) -> AsyncIterator[RowUpdate]:
         """Yields what is added, as ``updates`` does, to a task of an event loop.
@@ -81,25 +110,11 @@ class Submission:
         Raises:
             SpecragError: The request failed, or its time was up.
         """
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        self._on_change = lambda: _wake(loop, changed)
         try:
-            while True:
-                changed.clear()
-                with self._changed:
-                    update = self._updates.popleft() if self._updates else None
-                    ended, error = self._ended, self._error
-                if update is not None:
-                    yield update
-                elif error is not None:
-                    raise error
-                elif ended:
-                    return
-                else:
-                    await changed.wait()
+            while (update := await self.anext()) is not None:
+                yield update
         finally:
-            if not self._ended:
-                self.cancel()
+            self.cancel()
 
     def on_cancel(self, call: Callable[[], None]) -> None:
         """Sets what ``cancel`` tells; the engine's side.
@@ -118,8 +133,7 @@ class Submission:
         with self._changed:
             self._updates.append(update)
             self._ended = update.finish_reason is not None
-            self._changed.notify_all()
-        self._on_change()
+            self._tell()
 
     def fail(self, error: BaseException) -> None:
         """Ends the request with an error, behind the updates that are there; the engine's side.
@@ -129,17 +143,23 @@ class Submission:
         """
         with self._changed:
             self._error, self._ended = error, True
-            self._changed.notify_all()
-        self._on_change()
+            self._tell()
 
-    def _next(self) -> RowUpdate | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._updates or self._ended)
-            if self._updates:
-                return self._updates.popleft()
+    def _tell(self) -> None:
+        self._changed.notify_all()
+        self._on_change()
+        self._on_change = _nothing
+
+    def _taken(self) -> RowUpdate | None:
+        if self._updates:
+            return self._updates.popleft()
         if self._error is not None:
             raise self._error
         return None
+
+
+def _nothing() -> None:
+    """Nobody waits."""
 
 
 def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:

@@ -4,49 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterator
+from types import TracebackType
+from typing import Self
 
+from specrag.decoding.engine import DecodingEngine, EngineLimits
 from specrag.decoding.generator import SpeculativeGenerator
-from specrag.decoding.row import DecodingRequest, Row, RowUpdate
+from specrag.decoding.row import DecodingRequest, Row
 from specrag.decoding.sampling import SamplingParams
-from specrag.decoding.session import DecodingSession
 from specrag.errors import InputError, SpecragError
 from specrag.gate.policy import FixedGate, GateDecision, RetrievalGate
 from specrag.gate.rules import rule_for
-from specrag.gate.signals import GateSignals, LookupSignals, measure
+from specrag.gate.signals import GateSignals, measure
 from specrag.rag.answer import Answer, Timings, Usage
+from specrag.rag.answering import Answering
 from specrag.rag.citations import cite
 from specrag.rag.config import check_mode
-from specrag.rag.events import (
-    CitationsEvent,
-    DoneEvent,
-    Event,
-    GateEvent,
-    PassagesEvent,
-    TokenEvent,
-)
+from specrag.rag.events import DoneEvent, Event, GateEvent, PassagesEvent
 from specrag.rag.prompt import PackedPrompt, PromptBuilder
+from specrag.rag.waiting import BlockingWaiter, TaskWaiter, Waiter, iterate_blocking, run_blocking
 from specrag.retrieval.document import ScoredPassage
 from specrag.retrieval.retriever import Retriever
-
-
-@dataclass(slots=True)
-class _Run:
-    """One question on its way: the parts that the finished answer reports."""
-
-    question: str
-    params: SamplingParams
-    k: int
-    started: float = field(default_factory=time.perf_counter)
-    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    prompt: PackedPrompt = field(default_factory=lambda: PackedPrompt(()))
-    lookup_ms: float = 0.0
-    lookups: int = 0
-    draft: DecodingSession | None = None  # the closed-book beginning that the gate looked at
-    updates: list[RowUpdate] = field(default_factory=list)  # of it, not yet shown
 
 
 class Pipeline:
@@ -54,8 +32,8 @@ class Pipeline:
 
     Its parts are given; ``specrag.rag.build.SpecRAG`` makes them from names.
 
-    One question is answered at a time; further callers wait. ``stream`` holds the engine until
-    its iterator is exhausted or closed.
+    Any number of threads and tasks may ask: an engine decodes their answers together. Close the
+    pipeline, or use it in a ``with`` block, to end its thread.
 
     Args:
         generator: Target, tokenizer and drafter.
@@ -67,6 +45,7 @@ class Pipeline:
         k: Passages to look up.
         draft_tokens: Tokens of the closed-book beginning that the gate looks at.
         name: Of the pipeline.
+        limits: How many questions are answered together, and how many may wait.
     """
 
     def __init__(
@@ -81,6 +60,7 @@ class Pipeline:
         k: int = 3,
         draft_tokens: int = 16,
         name: str = "custom",
+        limits: EngineLimits | None = None,
     ) -> None:
         check_mode(mode)
         self.generator = generator
@@ -92,7 +72,8 @@ class Pipeline:
         self.k = k
         self.draft_tokens = draft_tokens
         self.name = name
-        self._engine = threading.Lock()
+        self.engine = DecodingEngine(generator, limits)
+        self._lookup = threading.Lock()
 
     def ask(
         self,
@@ -140,13 +121,81 @@ class Pipeline:
             An iterator over gate, passages, tokens, citations, done. Closing it early stops
             decoding.
         """
+        return iterate_blocking(self._events(BlockingWaiter(), question, mode, k, params))
+
+    async def aask(
+        self,
+        question: str,
+        *,
+        mode: str | None = None,
+        k: int | None = None,
+        params: SamplingParams | None = None,
+    ) -> Answer:
+        """Answers a question in a task of an event loop, as ``ask`` does in a thread.
+
+        Args:
+            question: In plain words.
+            mode: ``auto``, ``always`` or ``never``.
+            k: Passages to look up.
+            params: How to generate.
+        """
+        events = self.astream(question, mode=mode, k=k, params=params)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if isinstance(event, DoneEvent):
+                    return event.answer
+        raise AssertionError("a stream ends with its done event")
+
+    def astream(
+        self,
+        question: str,
+        *,
+        mode: str | None = None,
+        k: int | None = None,
+        params: SamplingParams | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Answers a question piece by piece in a task of an event loop, as ``stream`` does.
+
+        Arguments are checked at once. A task that is cancelled stops decoding.
+
+        Args:
+            question: In plain words.
+            mode: ``auto``, ``always`` or ``never``.
+            k: Passages to look up.
+            params: How to generate.
+        """
+        return self._events(TaskWaiter(), question, mode, k, params)
+
+    def _events(
+        self,
+        waiter: Waiter,
+        question: str,
+        mode: str | None,
+        k: int | None,
+        params: SamplingParams | None,
+    ) -> AsyncGenerator[Event, None]:
         chosen = self.mode if mode is None else mode
         check_mode(chosen)
         wanted = self.k if k is None else k
         if wanted < 1:
             raise InputError(f"k must be at least 1, got {wanted}")
-        run = _Run(_stripped(question), params or self.params, wanted)
-        return self._events(run, self.gate_for(chosen, run.question))
+        answering = Answering(self, waiter, _stripped(question), params or self.params, wanted)
+        return answering.events(self.gate_for(chosen, _stripped(question)))
+
+    def close(self) -> None:
+        """Ends the pipeline's thread; questions on their way are cancelled."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def warm_up(self, *, wait: bool = True) -> None:
         """Loads what the first lookup would load, which takes seconds.
@@ -189,13 +238,22 @@ class Pipeline:
         Raises:
             InputError: The question is blank or too long for the target.
         """
-        run = _Run(_stripped(question), self.params, self.k)
-        with self._engine:
-            try:
-                return self._draft(run)
-            finally:
-                if run.draft is not None:
-                    run.draft.close()
+        answering = Answering(self, BlockingWaiter(), _stripped(question), self.params, self.k)
+        try:
+            return run_blocking(answering.signals())
+        finally:
+            answering.cancel()
+
+    def lookup(self, question: str, k: int) -> list[ScoredPassage]:
+        """Asks the index; one question at a time.
+
+        Args:
+            question: In plain words.
+            k: Passages to look up.
+        """
+        assert self.retriever is not None, "without an index the gate is fixed to no lookup"
+        with self._lookup:
+            return list(self.retriever.retrieve(question, k))
 
     def gate_for(self, mode: str, question: str) -> RetrievalGate:
         """Returns what decides on a question: what the user fixed, then the rules, then the gate.
@@ -211,45 +269,6 @@ class Pipeline:
         if mode == "always":
             return FixedGate(True, "Mode always: the documents were asked.")
         return rule_for(question) or self.gate
-
-    def _events(self, run: _Run, gate: RetrievalGate) -> Iterator[Event]:
-        with self._engine:
-            session: DecodingSession | None = None
-            try:
-                decision, found = self._decide(run, gate)
-                session = self._answering_session(run, decision, found)
-                yield GateEvent(decision)
-                yield PassagesEvent(run.prompt.passages)
-                for text in self._texts(run, session):
-                    yield TokenEvent(text)
-                closing = self._closing(run, session, decision)
-            finally:
-                for opened in (session, run.draft):
-                    if opened is not None:
-                        opened.close()
-        # The engine is free again: whoever stops reading here holds up nobody.
-        yield from closing
-
-    def _decide(
-        self, run: _Run, gate: RetrievalGate
-    ) -> tuple[GateDecision, Sequence[ScoredPassage]]:
-        """Decides, looking up passages when the decision needs or wants them."""
-        decision = gate.decide(self._draft(run) if gate.reads_signals else None)
-        if not decision.retrieve:
-            return decision, ()
-        assert self.retriever is not None, "without an index the gate is fixed to no lookup"
-        started = time.perf_counter()
-        found = self.retriever.retrieve(run.question, run.k)
-        run.lookup_ms = 1e3 * (time.perf_counter() - started)
-        run.lookups += 1
-        return gate.confirm(decision, LookupSignals.of(found)), found
-
-    def _draft(self, run: _Run) -> GateSignals:
-        """Decodes the beginning of a closed-book answer and measures it."""
-        session = self._closed_book(run)
-        while not session.finished and session.rows[0].stats.num_tokens < self.draft_tokens:
-            run.updates.append(session.step()[0])
-        return self.signals_in(session.rows[0], run.question)
 
     def signals_in(self, row: Row, question: str) -> GateSignals:
         """Reads the gate's signals off the beginning of a closed-book answer.
@@ -276,46 +295,6 @@ class Pipeline:
         prompt = self.prompts.closed_book(question)
         num_traced = self.prompts.question_span(question)
         return self.generator.request(prompt.messages, params, num_traced=num_traced)
-
-    def _closed_book(self, run: _Run) -> DecodingSession:
-        run.prompt = self.prompts.closed_book(run.question)
-        run.draft = self.generator.open([self.closed_book_request(run.question, run.params)])
-        return run.draft
-
-    def _answering_session(
-        self, run: _Run, decision: GateDecision, found: Sequence[ScoredPassage]
-    ) -> DecodingSession:
-        """Goes on with the closed-book session, or opens one with the passages."""
-        if not decision.retrieve:
-            # Mode never takes the same path, traced and all: its text is the same by construction.
-            return run.draft or self._closed_book(run)
-        run.prompt = self.prompts.with_passages(run.question, found)
-        run.updates.clear()
-        return self.generator.open([self.generator.request(run.prompt.messages, run.params)])
-
-    def _texts(self, run: _Run, session: DecodingSession) -> Iterator[str]:
-        for update in run.updates:
-            if update.text:
-                yield update.text
-        while not session.finished:
-            text = session.step()[0].text
-            if text:
-                yield text
-
-    def _closing(
-        self, run: _Run, session: DecodingSession, decision: GateDecision
-    ) -> tuple[CitationsEvent, DoneEvent]:
-        row = session.rows[0]
-        answer = self.answer_of(
-            row,
-            run.question,
-            run.prompt,
-            decision,
-            self._usage(run, session),
-            _timings(run, session),
-            request_id=run.request_id,
-        )
-        return CitationsEvent(answer.citations), DoneEvent(answer)
 
     def answer_of(
         self,
@@ -355,17 +334,6 @@ class Pipeline:
             finish_reason=row.finish_reason or "length",
         )
 
-    def _usage(self, run: _Run, session: DecodingSession) -> Usage:
-        row = session.rows[0]
-        dropped = run.draft if run.draft is not session else None
-        return Usage(
-            prompt_tokens=len(row.request.prompt_ids),
-            completion_tokens=len(row.token_ids),
-            context_tokens=run.prompt.context_tokens,
-            lookups=run.lookups,
-            draft_tokens=len(dropped.rows[0].token_ids) if dropped else 0,
-        )
-
 
 def _warm_up(retriever: Retriever) -> None:
     with contextlib.suppress(SpecragError):
@@ -376,20 +344,3 @@ def _stripped(question: str) -> str:
     if not question.strip():
         raise InputError(f"the question is blank: {question!r}", hint="ask something")
     return question.strip()
-
-
-def _timings(run: _Run, session: DecodingSession) -> Timings:
-    spent = session.timings
-    dropped = run.draft.timings if run.draft not in (None, session) else None
-    gate_ms = dropped.prefill_ms + dropped.decode_ms if dropped else 0.0
-    later = len(session.rows[0].token_ids) - 1
-    return Timings(
-        draft_ms=spent.draft_ms,
-        verify_ms=spent.verify_ms,
-        lookup_ms=run.lookup_ms,
-        prefill_ms=spent.prefill_ms,
-        decode_ms=spent.decode_ms,
-        gate_ms=gate_ms,
-        total_ms=1e3 * (time.perf_counter() - run.started),
-        tokens_per_second=1e3 * later / spent.decode_ms if spent.decode_ms else 0.0,
-    )

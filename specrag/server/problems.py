@@ -11,9 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from specrag.errors import ConfigError, InputError
+from specrag.errors import ConfigError, InputError, QueueFullError
 from specrag.server.schemas import Problem
 
+RETRY_AFTER_S = 1
 MEDIA_TYPE = "application/problem+json"
 _BODY_HINT = "send a JSON object with the header Content-Type: application/json"
 
@@ -28,6 +29,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_exception)
     for kind in (ConfigError, InputError):
         app.add_exception_handler(kind, _on_unusable_request)
+    app.add_exception_handler(QueueFullError, _on_full_queue)
     # Also errors of specrag that no client can mend. The server logs them; a client learns nothing.
     app.add_exception_handler(Exception, _on_failure)
 
@@ -84,6 +86,12 @@ async def _on_http_exception(_request: Request, error: Exception) -> JSONRespons
 async def _on_unusable_request(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ConfigError | InputError), "registered for these types alone"
     return _response(422, error.message, hint=error.hint)
+
+
+async def _on_full_queue(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, QueueFullError), "registered for this type alone"
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    return _response(429, error.message, hint=error.hint, headers=headers)
 
 
 async def _on_failure(_request: Request, _error: Exception) -> JSONResponse:

@@ -28,6 +28,8 @@ def lifespan_of(settings: ServerSettings, rag: Pipeline | None) -> Lifespan:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.rag = rag or await to_thread.run_sync(_load, settings)
         yield
+        if rag is None:  # one that was given belongs to whoever gave it
+            await to_thread.run_sync(app.state.rag.close)
 
     return lifespan
 

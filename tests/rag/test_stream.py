@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
@@ -11,10 +12,12 @@ import torch
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
+from specrag.decoding.engine import EngineLimits
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.tree import DraftTree
-from specrag.errors import InputError
+from specrag.errors import EngineClosedError, InputError
 from specrag.gate.policy import RetrievalGate
+from specrag.rag.answer import Answer
 from specrag.rag.events import (
     CitationsEvent,
     DoneEvent,
@@ -47,23 +50,28 @@ class WatchedDrafter(Drafter):
         self.num_opened = 0
         self.open_sessions: set[int] = set()
         self.log: list[int] = []
-        self.rounds_until_failure = -1
+        self.rounds_until_failure = 10**9
 
     def open(self, contexts: Sequence[DraftContext]) -> DraftSession:
         self.num_opened += 1
         self.open_sessions.add(self.num_opened)
-        return _WatchedSession(self, self.num_opened)
+        return _WatchedSession(self, self.num_opened, len(contexts))
 
 
 class _WatchedSession(DraftSession):
-    def __init__(self, drafter: WatchedDrafter, number: int) -> None:
+    def __init__(self, drafter: WatchedDrafter, number: int, num_rows: int) -> None:
         self._drafter = drafter
         self._number = number
+        self._num_rows = num_rows
+
+    def join(self, context: DraftContext) -> int:
+        self._num_rows += 1
+        return self._num_rows - 1
 
     def propose(self, rows: Sequence[int], budget: Sequence[DraftBudget]) -> list[DraftTree]:
         self._drafter.log.append(self._number)
         self._drafter.rounds_until_failure -= 1
-        if self._drafter.rounds_until_failure == 0:
+        if self._drafter.rounds_until_failure <= 0:
             raise RuntimeError("the drafter broke")
         return [DraftTree() for _ in rows]
 
@@ -198,6 +206,7 @@ def test_a_stream_closed_early_frees_the_engine(
     for _ in range(num_taken):
         next(events)
     close(events)
+    assert pipeline.engine.wait_idle(60)
     rounds = len(drafter.log)
 
     assert drafter.open_sessions == set()
@@ -221,7 +230,9 @@ def test_a_drafter_that_breaks_leaves_the_pipeline_usable(
     with pytest.raises(RuntimeError, match="the drafter broke"):
         list(pipeline.stream(QUESTION))
 
+    assert pipeline.engine.wait_idle(60)
     assert drafter.open_sessions == set()
+    drafter.rounds_until_failure = 10**9
     assert pipeline.ask(QUESTION).text == expected
 
 
@@ -236,6 +247,7 @@ def test_a_retriever_that_breaks_leaves_the_pipeline_usable(
     with pytest.raises(OSError, match="the disk broke"):
         next(pipeline.stream(QUESTION))
 
+    assert pipeline.engine.wait_idle(60)
     assert drafter.open_sessions == set()
     breaking.is_broken = False
     assert pipeline.ask(QUESTION).text == expected
@@ -250,7 +262,8 @@ def test_explaining_and_measuring_leave_nothing_open(
     decision, found = pipeline.explain(QUESTION)
     signals = pipeline.signals_of(QUESTION)
 
-    assert drafter.num_opened >= 2
+    assert pipeline.engine.wait_idle(60)
+    assert drafter.num_opened
     assert drafter.open_sessions == set()
     answer = pipeline.ask(QUESTION)
     assert decision == answer.gate
@@ -268,38 +281,75 @@ def test_measuring_a_question_that_is_too_long_leaves_the_engine_free(
     assert pipeline.signals_of(QUESTION).num_tokens >= 8
 
 
-def test_callers_at_the_same_time_are_answered_one_by_one(
-    make_pipeline: MakePipeline,
-) -> None:
+def test_callers_at_the_same_time_are_answered_together(make_pipeline: MakePipeline) -> None:
     drafter = WatchedDrafter()
-    pipeline = make_pipeline(drafter=drafter)
-    questions = [f"{QUESTION} {number}" for number in range(6)]
-    modes = ["never", "always"] * 3
+    pipeline = make_pipeline(drafter=drafter, limits=EngineLimits(max_batch=4))
+    questions = [f"{QUESTION} {number}" for number in range(12)]
+    modes = ["never", "always", "auto"] * 4
     expected = [
         pipeline.ask(question, mode=mode).text
         for question, mode in zip(questions, modes, strict=True)
     ]
-    drafter.log.clear()
-    with ThreadPoolExecutor(6) as pool:
+    assert pipeline.engine.wait_idle(60)
+    alone = drafter.num_opened
+    with ThreadPoolExecutor(12) as pool:
         answers = pool.map(lambda q, m: pipeline.ask(q, mode=m).text, questions, modes)
         assert list(answers) == expected
-
-    # No session was asked again once another one had been.
-    switches = sum(a != b for a, b in zip(drafter.log, drafter.log[1:], strict=False))
-    assert switches == len(set(drafter.log)) - 1 == 5
+    assert pipeline.engine.wait_idle(60)
+    assert drafter.num_opened < 2 * alone  # they shared sessions
     assert drafter.open_sessions == set()
 
 
-def test_a_running_stream_keeps_others_waiting(make_pipeline: MakePipeline) -> None:
+def test_tasks_at_the_same_time_get_what_threads_get(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline()
-    events = pipeline.stream(QUESTION, mode="never")
-    next(events)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(pipeline.ask, QUESTION, mode="never")
-        rest = list(events)
-        done = rest[-1]
-        assert isinstance(done, DoneEvent)
-        assert waiting.result(timeout=60).text == done.answer.text
+    questions = [f"{QUESTION} {number}" for number in range(6)]
+
+    async def events_of(question: str) -> list[Event]:
+        return [event async for event in pipeline.astream(question)]
+
+    async def ask() -> tuple[list[list[Event]], list[Answer]]:
+        streams = asyncio.gather(*map(events_of, questions))
+        answers = asyncio.gather(*map(pipeline.aask, questions))
+        return list(await streams), list(await answers)
+
+    streams, answers = asyncio.run(ask())
+    for question, found, answer in zip(questions, streams, answers, strict=True):
+        expected = pipeline.ask(question)
+        assert [event.type for event in found[:2]] == ["gate", "passages"]
+        assert [event.type for event in found[-2:]] == ["citations", "done"]
+        text = "".join(event.text for event in found if isinstance(event, TokenEvent))
+        assert text == answer.text == expected.text
+        assert answer.gate == expected.gate
+        assert answer.citations == expected.citations
+
+
+@every_zone
+def test_a_cancelled_task_frees_the_engine(
+    make_pipeline: MakePipeline, gate_of: GateOf, zone: str
+) -> None:
+    drafter = WatchedDrafter()
+    long = SamplingParams(max_tokens=300, ignore_eos=True)
+    pipeline = make_pipeline(drafter=drafter, gate=gate_of(zone), params=long)
+
+    async def ask() -> None:
+        task = asyncio.create_task(pipeline.aask(QUESTION))
+        while not drafter.log:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask())
+    assert pipeline.engine.wait_idle(60)
+    assert drafter.open_sessions == set()
+    assert len(drafter.log) < 300
+
+
+def test_a_closed_pipeline_answers_no_more(make_pipeline: MakePipeline) -> None:
+    with make_pipeline() as pipeline:
+        assert pipeline.ask(QUESTION).text
+    with pytest.raises(EngineClosedError, match="closed"):
+        pipeline.ask(QUESTION)
 
 
 def test_the_checks_of_a_stream_do_not_wait_for_the_engine(make_pipeline: MakePipeline) -> None:

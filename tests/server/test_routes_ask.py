@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from specrag.decoding.engine import EngineLimits
 from specrag.decoding.sampling import SamplingParams
 from specrag.gate.policy import GateDecision
 from specrag.rag.answer import Answer
@@ -266,13 +269,14 @@ def test_questions_that_arrive_together_get_their_own_answers(
 def held(monkeypatch: pytest.MonkeyPatch, tiny_rag: SpecRAG) -> Iterator[threading.Event]:
     """Keeps every question unanswered until the event is set."""
     release = threading.Event()
-    original = tiny_rag.ask
+    original = tiny_rag.aask
 
-    def waiting(*args: Any, **kwargs: Any) -> Answer:
-        assert release.wait(60)
-        return original(*args, **kwargs)
+    async def waiting(*args: Any, **kwargs: Any) -> Answer:
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        return await original(*args, **kwargs)
 
-    monkeypatch.setattr(tiny_rag, "ask", waiting)
+    monkeypatch.setattr(tiny_rag, "aask", waiting)
     yield release
     release.set()
 
@@ -294,13 +298,38 @@ def test_the_health_check_answers_while_questions_wait(
         assert {future.result().status_code for future in waiting} == {200}
 
 
+def test_a_full_queue_asks_to_come_again(
+    client: httpx.Client, tiny_rag: SpecRAG, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    forward = tiny_rag.generator.target.forward
+
+    def held_up(*args: Any, **kwargs: Any) -> Any:
+        assert gate.wait(60)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(tiny_rag.engine, "limits", EngineLimits(max_batch=1, max_waiting=2))
+    monkeypatch.setattr(tiny_rag.generator.target, "forward", held_up)
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(ask, client, mode="never") for _ in range(6)]
+        done, _ = wait(asked, timeout=60, return_when=FIRST_COMPLETED)
+        for future in done:
+            found = problem(future.result(), 429)
+            assert found["detail"] == "2 requests are waiting already"
+            assert future.result().headers["Retry-After"] == "1"
+        gate.set()
+        statuses = Counter(future.result().status_code for future in asked)
+    assert statuses.keys() == {200, 429}
+    assert statuses[200] >= 3
+
+
 def test_a_failure_tells_nothing_of_the_insides(
     client: httpx.Client, tiny_rag: SpecRAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: Any, **kwargs: Any) -> Answer:
+    async def fail(*args: Any, **kwargs: Any) -> Answer:
         raise RuntimeError("secret /path")
 
-    monkeypatch.setattr(tiny_rag, "ask", fail)
+    monkeypatch.setattr(tiny_rag, "aask", fail)
     response = ask(client)
     found = problem(response, 500)
     assert "secret" not in response.text
@@ -326,7 +355,7 @@ def test_the_schema_is_the_shape_of_an_answer(tiny_rag: SpecRAG) -> None:
 def test_the_openapi_document_describes_ask(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     route = document["paths"]["/ask"]["post"]
-    assert set(route["responses"]) == {"200", "400", "422", "500"}
+    assert set(route["responses"]) == {"200", "400", "422", "429", "500"}
     success = route["responses"]["200"]["content"]["application/json"]["schema"]
     assert success == {"$ref": "#/components/schemas/AskResponse"}
     failure = route["responses"]["422"]["content"]

@@ -1,0 +1,203 @@
+"""Answering: one question on its way through draft, decision, lookup, answer and citations."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from specrag.decoding.engine import DecodingEngine
+from specrag.decoding.generator import SpeculativeGenerator
+from specrag.decoding.row import DecodingRequest, Row, RowUpdate
+from specrag.decoding.sampling import SamplingParams
+from specrag.decoding.submission import Submission
+from specrag.gate.policy import GateDecision, RetrievalGate
+from specrag.gate.signals import GateSignals, LookupSignals
+from specrag.rag.answer import Answer, Timings, Usage
+from specrag.rag.events import (
+    CitationsEvent,
+    DoneEvent,
+    Event,
+    GateEvent,
+    PassagesEvent,
+    TokenEvent,
+)
+from specrag.rag.prompt import PackedPrompt, PromptBuilder
+from specrag.rag.waiting import Waiter
+from specrag.retrieval.document import ScoredPassage
+
+
+class AnsweringParts(Protocol):
+    """What an answer is made with; a ``Pipeline`` has it all."""
+
+    generator: SpeculativeGenerator
+    engine: DecodingEngine
+    prompts: PromptBuilder
+    draft_tokens: int
+
+    def lookup(self, question: str, k: int) -> list[ScoredPassage]:
+        """Asks the index."""
+
+    def closed_book_request(self, question: str, params: SamplingParams) -> DecodingRequest:
+        """Returns the row that answers a question without passages."""
+
+    def signals_in(self, row: Row, question: str) -> GateSignals:
+        """Reads the gate's signals off the beginning of a closed-book answer."""
+
+    def answer_of(
+        self,
+        row: Row,
+        question: str,
+        prompt: PackedPrompt,
+        decision: GateDecision,
+        usage: Usage,
+        timings: Timings,
+        *,
+        request_id: str,
+    ) -> Answer:
+        """Makes the answer of a decoded row."""
+
+
+class Answering:
+    """One question on its way.
+
+    The closed-book beginning goes on being decoded while the gate decides, so that nothing has
+    waited when it turns out to be the answer.
+
+    Args:
+        parts: Engine, prompts, index and settings.
+        waiter: How to wait for them.
+        question: What is asked.
+        params: How to generate.
+        k: Passages to look up.
+    """
+
+    def __init__(
+        self, parts: AnsweringParts, waiter: Waiter, question: str, params: SamplingParams, k: int
+    ) -> None:
+        self._parts = parts
+        self._waiter = waiter
+        self._question = question
+        self._params = params
+        self._k = k
+        self._started = time.perf_counter()
+        self._prompt = PackedPrompt(())
+        self._lookup_ms = 0.0
+        self._num_lookups = 0
+        self._draft: Submission | None = None
+        self._answer: Submission | None = None
+        self._updates: list[RowUpdate] = []  # of the beginning, not yet shown
+        self._draft_tokens = 0  # that the gate has seen
+
+    async def events(self, gate: RetrievalGate) -> AsyncGenerator[Event, None]:
+        """Yields what happens: gate, passages, tokens, citations, done.
+
+        Args:
+            gate: Decides.
+        """
+        try:
+            decision, found = await self._decided(gate)
+            submission = self._answer = self._answering(decision, found)
+            yield GateEvent(decision)
+            yield PassagesEvent(self._prompt.passages)
+            for update in self._updates:
+                if update.text:
+                    yield TokenEvent(update.text)
+            while (update_ := await self._waiter.update(submission)) is not None:
+                if update_.text:
+                    yield TokenEvent(update_.text)
+            answer = self._finished(submission, decision)
+        finally:
+            self.cancel()
+        yield CitationsEvent(answer.citations)
+        yield DoneEvent(answer)
+
+    async def signals(self) -> GateSignals:
+        """Decodes the beginning of a closed-book answer and measures it."""
+        submission = self._closed_book()
+        while self._draft_tokens < self._parts.draft_tokens:
+            update = await self._waiter.update(submission)
+            if update is None:
+                break
+            self._updates.append(update)
+            self._draft_tokens += len(update.token_ids)
+        return self._parts.signals_in(_row_of(submission), self._question)
+
+    def cancel(self) -> None:
+        """Frees the engine; harmless when all has ended."""
+        for submission in (self._draft, self._answer):
+            if submission is not None:
+                submission.cancel()
+
+    async def _decided(self, gate: RetrievalGate) -> tuple[GateDecision, Sequence[ScoredPassage]]:
+        """Decides, looking up passages when the decision needs or wants them."""
+        decision = gate.decide(await self.signals() if gate.reads_signals else None)
+        if not decision.retrieve:
+            return decision, ()
+        started = time.perf_counter()
+        found = await self._waiter.call(lambda: self._parts.lookup(self._question, self._k))
+        self._lookup_ms = 1e3 * (time.perf_counter() - started)
+        self._num_lookups += 1
+        return gate.confirm(decision, LookupSignals.of(found)), found
+
+    def _closed_book(self) -> Submission:
+        self._prompt = self._parts.prompts.closed_book(self._question)
+        request = self._parts.closed_book_request(self._question, self._params)
+        self._draft = self._parts.engine.submit(request)
+        return self._draft
+
+    def _answering(self, decision: GateDecision, found: Sequence[ScoredPassage]) -> Submission:
+        """Goes on with the closed-book answer, or begins one with the passages."""
+        parts = self._parts
+        if not decision.retrieve:
+            # Mode never takes the same path, traced and all: its text is the same by construction.
+            return self._draft or self._closed_book()
+        if self._draft is not None:
+            self._draft.cancel()
+        self._prompt = parts.prompts.with_passages(self._question, found)
+        self._updates.clear()
+        request: DecodingRequest = parts.generator.request(self._prompt.messages, self._params)
+        return parts.engine.submit(request)
+
+    def _finished(self, submission: Submission, decision: GateDecision) -> Answer:
+        row = _row_of(submission)
+        return self._parts.answer_of(
+            row,
+            self._question,
+            self._prompt,
+            decision,
+            self._usage(row),
+            self._timings(row),
+            request_id=uuid.uuid4().hex,
+        )
+
+    def _usage(self, row: Row) -> Usage:
+        return Usage(
+            prompt_tokens=len(row.request.prompt_ids),
+            completion_tokens=len(row.token_ids),
+            context_tokens=self._prompt.context_tokens,
+            lookups=self._num_lookups,
+            draft_tokens=self._draft_tokens if self._draft is not self._answer else 0,
+        )
+
+    def _timings(self, row: Row) -> Timings:
+        spent = row.timings
+        dropped = self._draft if self._draft is not self._answer else None
+        gate = _row_of(dropped).timings if dropped else None
+        later = len(row.token_ids) - 1
+        return Timings(
+            draft_ms=spent.draft_ms,
+            verify_ms=spent.verify_ms,
+            lookup_ms=self._lookup_ms,
+            prefill_ms=spent.prefill_ms,
+            decode_ms=spent.decode_ms,
+            gate_ms=gate.prefill_ms + gate.decode_ms if gate else 0.0,
+            total_ms=1e3 * (time.perf_counter() - self._started),
+            tokens_per_second=1e3 * later / spent.decode_ms if spent.decode_ms else 0.0,
+        )
+
+
+def _row_of(submission: Submission) -> Row:
+    assert submission.row is not None, "what has said something has a row"
+    return submission.row
