@@ -102,12 +102,13 @@ def tiny_rag(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpecRAG]:
     recipe = IndexRecipe("tiny-docs", folder / "docs", encoder.name)
     build_index(recipe, encoder, folder / "index")
     retriever = open_index(folder / "index", encoder)
-    yield SpecRAG(
+    with SpecRAG(
         target=tiny_target(vocab_size=96, max_context=2048),
         tokenizer=tiny_tokenizer(96),
         index=retriever,
         config=PipelineConfig(name="tiny", answer=AnswerConfig(max_tokens=24)),
-    )
+    ) as rag:
+        yield rag
     retriever.close()
 
 

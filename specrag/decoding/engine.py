@@ -82,6 +82,11 @@ class DecodingEngine:
         return len(self._waiting)
 
     @property
+    def running(self) -> tuple[Submission, ...]:
+        """The requests in the batch."""
+        return tuple(self._running.values())
+
+    @property
     def num_running(self) -> int:
         """Requests in the batch."""
         return len(self._running)

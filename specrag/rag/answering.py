@@ -10,7 +10,6 @@ from typing import Protocol
 from specrag.decoding.engine import DecodingEngine
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
-from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.submission import Submission
 from specrag.gate.policy import GateDecision, RetrievalGate
 from specrag.gate.signals import GateSignals, LookupSignals
@@ -24,6 +23,7 @@ from specrag.rag.events import (
     TokenEvent,
 )
 from specrag.rag.prompt import PackedPrompt, PromptBuilder
+from specrag.rag.question import Question
 from specrag.rag.waiting import Waiter
 from specrag.retrieval.document import ScoredPassage
 
@@ -36,10 +36,10 @@ class AnsweringParts(Protocol):
     prompts: PromptBuilder
     draft_tokens: int
 
-    def lookup(self, question: str, k: int) -> list[ScoredPassage]:
+    def lookup(self, question: Question) -> list[ScoredPassage]:
         """Asks the index."""
 
-    def closed_book_request(self, question: str, params: SamplingParams) -> DecodingRequest:
+    def closed_book_request(self, question: Question) -> DecodingRequest:
         """Returns the row that answers a question without passages."""
 
     def signals_in(self, row: Row, question: str) -> GateSignals:
@@ -69,18 +69,12 @@ class Answering:
         parts: Engine, prompts, index and settings.
         waiter: How to wait for them.
         question: What is asked.
-        params: How to generate.
-        k: Passages to look up.
     """
 
-    def __init__(
-        self, parts: AnsweringParts, waiter: Waiter, question: str, params: SamplingParams, k: int
-    ) -> None:
+    def __init__(self, parts: AnsweringParts, waiter: Waiter, question: Question) -> None:
         self._parts = parts
         self._waiter = waiter
         self._question = question
-        self._params = params
-        self._k = k
         self._started = time.perf_counter()
         self._prompt = PackedPrompt(())
         self._lookup_ms = 0.0
@@ -122,7 +116,8 @@ class Answering:
                 break
             self._updates.append(update)
             self._draft_tokens += len(update.token_ids)
-        return self._parts.signals_in(_row_of(submission), self._question)
+        row = _row_of(submission)
+        return await self._waiter.call(lambda: self._parts.signals_in(row, self._question.text))
 
     def cancel(self) -> None:
         """Frees the engine; harmless when all has ended."""
@@ -136,15 +131,15 @@ class Answering:
         if not decision.retrieve:
             return decision, ()
         started = time.perf_counter()
-        found = await self._waiter.call(lambda: self._parts.lookup(self._question, self._k))
+        found = await self._waiter.call(lambda: self._parts.lookup(self._question))
         self._lookup_ms = 1e3 * (time.perf_counter() - started)
         self._num_lookups += 1
         return gate.confirm(decision, LookupSignals.of(found)), found
 
     def _closed_book(self) -> Submission:
-        self._prompt = self._parts.prompts.closed_book(self._question)
-        request = self._parts.closed_book_request(self._question, self._params)
-        self._draft = self._parts.engine.submit(request)
+        question = self._question
+        self._prompt = self._parts.prompts.closed_book(question.text, question.chat)
+        self._draft = self._parts.engine.submit(self._parts.closed_book_request(question))
         return self._draft
 
     def _answering(self, decision: GateDecision, found: Sequence[ScoredPassage]) -> Submission:
@@ -155,16 +150,17 @@ class Answering:
             return self._draft or self._closed_book()
         if self._draft is not None:
             self._draft.cancel()
-        self._prompt = parts.prompts.with_passages(self._question, found)
+        question = self._question
+        self._prompt = parts.prompts.with_passages(question.text, found, question.chat)
         self._updates.clear()
-        request: DecodingRequest = parts.generator.request(self._prompt.messages, self._params)
+        request = parts.generator.request(self._prompt.messages, question.params)
         return parts.engine.submit(request)
 
     def _finished(self, submission: Submission, decision: GateDecision) -> Answer:
         row = _row_of(submission)
         return self._parts.answer_of(
             row,
-            self._question,
+            self._question.text,
             self._prompt,
             decision,
             self._usage(row),

@@ -56,7 +56,10 @@ def answer_closed_book(
     """
     started = time.perf_counter()
     chosen = params or pipeline.params
-    requests = [pipeline.closed_book_request(question, chosen) for question in questions]
+    requests = [
+        pipeline.closed_book_request(pipeline.question(question, params=chosen))
+        for question in questions
+    ]
     session = pipeline.generator.open(requests)
     try:
         while not _drafted(session, pipeline.draft_tokens):

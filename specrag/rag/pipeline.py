@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from specrag.decoding.engine import DecodingEngine, EngineLimits
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.row import DecodingRequest, Row
 from specrag.decoding.sampling import SamplingParams
-from specrag.errors import InputError, SpecragError
+from specrag.errors import SpecragError
 from specrag.gate.policy import FixedGate, GateDecision, RetrievalGate
 from specrag.gate.rules import rule_for
 from specrag.gate.signals import GateSignals, measure
+from specrag.models.tokenizer import Message
 from specrag.rag.answer import Answer, Timings, Usage
 from specrag.rag.answering import Answering
 from specrag.rag.citations import cite
 from specrag.rag.config import check_mode
 from specrag.rag.events import DoneEvent, Event, GateEvent, PassagesEvent
 from specrag.rag.prompt import PackedPrompt, PromptBuilder
+from specrag.rag.question import AskOptions, Chat, Question
 from specrag.rag.waiting import BlockingWaiter, TaskWaiter, Waiter, iterate_blocking, run_blocking
 from specrag.retrieval.document import ScoredPassage
+from specrag.retrieval.filters import Filter
 from specrag.retrieval.retriever import Retriever
 
 
@@ -75,112 +78,94 @@ class Pipeline:
         self.engine = DecodingEngine(generator, limits)
         self._lookup = threading.Lock()
 
-    def ask(
-        self,
-        question: str,
-        *,
-        mode: str | None = None,
-        k: int | None = None,
-        params: SamplingParams | None = None,
-    ) -> Answer:
+    def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         """Answers a question.
 
         Args:
             question: In plain words.
-            mode: ``auto``, ``always`` or ``never``; the pipeline's own by default.
-            k: Passages to look up.
-            params: How to generate; the pipeline's own by default.
+            **options: See ``AskOptions``.
 
         Raises:
             InputError: The question is blank or too long for the target.
             ConfigError: The mode is unknown.
         """
-        *_, last = self.stream(question, mode=mode, k=k, params=params)
+        *_, last = self.stream(question, **options)
         assert isinstance(last, DoneEvent), "a stream ends with its done event"
         return last.answer
 
-    def stream(
-        self,
-        question: str,
-        *,
-        mode: str | None = None,
-        k: int | None = None,
-        params: SamplingParams | None = None,
-    ) -> Iterator[Event]:
-        """Answers a question piece by piece; the arguments are those of ``ask``.
+    def stream(self, question: str, **options: Unpack[AskOptions]) -> Iterator[Event]:
+        """Answers a question piece by piece.
 
         Arguments are checked before the first event. Token texts joined are the answer's text.
 
         Args:
             question: In plain words.
-            mode: ``auto``, ``always`` or ``never``.
-            k: Passages to look up.
-            params: How to generate.
+            **options: See ``AskOptions``.
 
         Returns:
             An iterator over gate, passages, tokens, citations, done. Closing it early stops
             decoding.
         """
-        return iterate_blocking(self._events(BlockingWaiter(), question, mode, k, params))
+        return iterate_blocking(self._events(BlockingWaiter(), self.question(question, **options)))
 
-    async def aask(
-        self,
-        question: str,
-        *,
-        mode: str | None = None,
-        k: int | None = None,
-        params: SamplingParams | None = None,
-    ) -> Answer:
+    async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         """Answers a question in a task of an event loop, as ``ask`` does in a thread.
 
         Args:
             question: In plain words.
-            mode: ``auto``, ``always`` or ``never``.
-            k: Passages to look up.
-            params: How to generate.
+            **options: See ``AskOptions``.
         """
-        events = self.astream(question, mode=mode, k=k, params=params)
-        async with contextlib.aclosing(events):
+        async with contextlib.aclosing(self.astream(question, **options)) as events:
             async for event in events:
                 if isinstance(event, DoneEvent):
                     return event.answer
         raise AssertionError("a stream ends with its done event")
 
-    def astream(
-        self,
-        question: str,
-        *,
-        mode: str | None = None,
-        k: int | None = None,
-        params: SamplingParams | None = None,
-    ) -> AsyncGenerator[Event, None]:
+    def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncGenerator[Event, None]:
         """Answers a question piece by piece in a task of an event loop, as ``stream`` does.
 
         Arguments are checked at once. A task that is cancelled stops decoding.
 
         Args:
             question: In plain words.
+            **options: See ``AskOptions``.
+        """
+        return self._events(TaskWaiter(), self.question(question, **options))
+
+    def question(
+        self,
+        text: str,
+        *,
+        mode: str | None = None,
+        k: int | None = None,
+        params: SamplingParams | None = None,
+        where: Filter | None = None,
+        system: str | None = None,
+        history: Sequence[Message] = (),
+    ) -> Question:
+        """Returns a question with all that decides on its answer; see ``AskOptions``.
+
+        Args:
+            text: In plain words.
             mode: ``auto``, ``always`` or ``never``.
             k: Passages to look up.
             params: How to generate.
+            where: Which documents to look in.
+            system: Instead of the pipeline's own system prompt.
+            history: Earlier turns of the conversation.
         """
-        return self._events(TaskWaiter(), question, mode, k, params)
+        return Question(
+            text,
+            self.mode if mode is None else mode,
+            self.k if k is None else k,
+            params or self.params,
+            where,
+            Chat(system, tuple(history)),
+        )
 
-    def _events(
-        self,
-        waiter: Waiter,
-        question: str,
-        mode: str | None,
-        k: int | None,
-        params: SamplingParams | None,
-    ) -> AsyncGenerator[Event, None]:
-        chosen = self.mode if mode is None else mode
-        check_mode(chosen)
-        wanted = self.k if k is None else k
-        if wanted < 1:
-            raise InputError(f"k must be at least 1, got {wanted}")
-        answering = Answering(self, waiter, _stripped(question), params or self.params, wanted)
-        return answering.events(self.gate_for(chosen, _stripped(question)))
+    def _events(self, waiter: Waiter, question: Question) -> AsyncGenerator[Event, None]:
+        answering = Answering(self, waiter, question)
+        return answering.events(self.gate_for(question.mode, question.text))
 
     def close(self) -> None:
         """Ends the pipeline's thread; questions on their way are cancelled."""
@@ -211,23 +196,31 @@ class Pipeline:
         if wait:
             thread.join()
 
-    def explain(self, question: str) -> tuple[GateDecision, tuple[ScoredPassage, ...]]:
+    def explain(
+        self, question: str, **options: Unpack[AskOptions]
+    ) -> tuple[GateDecision, tuple[ScoredPassage, ...]]:
         """Returns the decision on a question without answering it.
 
         Args:
             question: In plain words.
+            **options: See ``AskOptions``.
 
         Returns:
             The decision, and the passages of its lookup if it made one.
         """
-        events = self.stream(question)
-        try:
-            first, second = next(events), next(events)
-        finally:
-            events.close()  # type: ignore[attr-defined] # it is a generator
-        assert isinstance(first, GateEvent), "a stream begins with its gate event"
-        assert isinstance(second, PassagesEvent), "the passages come second"
-        return first.decision, second.passages
+        asked = self.question(question, **options)
+        return run_blocking(_explained(self._events(BlockingWaiter(), asked)))
+
+    async def aexplain(
+        self, question: str, **options: Unpack[AskOptions]
+    ) -> tuple[GateDecision, tuple[ScoredPassage, ...]]:
+        """Explains in a task of an event loop, as ``explain`` does in a thread.
+
+        Args:
+            question: In plain words.
+            **options: See ``AskOptions``.
+        """
+        return await _explained(self.astream(question, **options))
 
     def signals_of(self, question: str) -> GateSignals:
         """Measures the closed-book beginning of a question, as the gate would see it.
@@ -238,22 +231,21 @@ class Pipeline:
         Raises:
             InputError: The question is blank or too long for the target.
         """
-        answering = Answering(self, BlockingWaiter(), _stripped(question), self.params, self.k)
+        answering = Answering(self, BlockingWaiter(), self.question(question))
         try:
             return run_blocking(answering.signals())
         finally:
             answering.cancel()
 
-    def lookup(self, question: str, k: int) -> list[ScoredPassage]:
+    def lookup(self, question: Question) -> list[ScoredPassage]:
         """Asks the index; one question at a time.
 
         Args:
-            question: In plain words.
-            k: Passages to look up.
+            question: What is asked.
         """
         assert self.retriever is not None, "without an index the gate is fixed to no lookup"
         with self._lookup:
-            return list(self.retriever.retrieve(question, k))
+            return list(self.retriever.retrieve(question.text, question.k, question.where))
 
     def gate_for(self, mode: str, question: str) -> RetrievalGate:
         """Returns what decides on a question: what the user fixed, then the rules, then the gate.
@@ -278,23 +270,24 @@ class Pipeline:
             question: What was asked.
         """
         assert row.trace is not None, "the closed-book row is traced"
+        with self._lookup:
+            coverage = self.retriever.term_coverage(question) if self.retriever else 0.0
         return measure(
             row.trace,
             num_question=len(self.generator.tokenizer.encode(question)),
             num_tokens=self.draft_tokens,
-            term_coverage=self.retriever.term_coverage(question) if self.retriever else 0.0,
+            term_coverage=coverage,
         )
 
-    def closed_book_request(self, question: str, params: SamplingParams) -> DecodingRequest:
+    def closed_book_request(self, question: Question) -> DecodingRequest:
         """Returns the row that answers a question without passages, traced for the gate.
 
         Args:
-            question: What was asked.
-            params: How to generate.
+            question: What is asked.
         """
-        prompt = self.prompts.closed_book(question)
-        num_traced = self.prompts.question_span(question)
-        return self.generator.request(prompt.messages, params, num_traced=num_traced)
+        prompt = self.prompts.closed_book(question.text, question.chat)
+        num_traced = self.prompts.question_span(question.text)
+        return self.generator.request(prompt.messages, question.params, num_traced=num_traced)
 
     def answer_of(
         self,
@@ -340,7 +333,12 @@ def _warm_up(retriever: Retriever) -> None:
         retriever.warm_up()
 
 
-def _stripped(question: str) -> str:
-    if not question.strip():
-        raise InputError(f"the question is blank: {question!r}", hint="ask something")
-    return question.strip()
+async def _explained(
+    events: AsyncGenerator[Event, None],
+) -> tuple[GateDecision, tuple[ScoredPassage, ...]]:
+    """Reads the two first events, and ends what they begin."""
+    async with contextlib.aclosing(events):
+        first, second = await anext(events), await anext(events)
+    assert isinstance(first, GateEvent), "a stream begins with its gate event"
+    assert isinstance(second, PassagesEvent), "the passages come second"
+    return first.decision, second.passages

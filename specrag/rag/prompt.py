@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from specrag.models.tokenizer import Message, Tokenizer
 from specrag.rag.config import PromptConfig
+from specrag.rag.question import Chat
 from specrag.retrieval.document import Passage, ScoredPassage
 
 _SLOT = re.compile(r"\{(passages|question)\}")
+NO_CHAT = Chat()
 _PROBE = "specrag probe question"  # stands in no template
 
 
@@ -50,15 +52,18 @@ class PromptBuilder:
         text = f"{self._config} {self._context_tokens} {self._tokenizer.fingerprint}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def closed_book(self, question: str) -> PackedPrompt:
+    def closed_book(self, question: str, chat: Chat = NO_CHAT) -> PackedPrompt:
         """Returns the prompt without passages.
 
         Args:
             question: What the user asked.
+            chat: What stands around it.
         """
-        return PackedPrompt(self._messages(_fill(self._config.without_passages, question)))
+        return PackedPrompt(self._messages(_fill(self._config.without_passages, question), chat))
 
-    def with_passages(self, question: str, found: Sequence[ScoredPassage]) -> PackedPrompt:
+    def with_passages(
+        self, question: str, found: Sequence[ScoredPassage], chat: Chat = NO_CHAT
+    ) -> PackedPrompt:
         """Packs passages into the prompt, best first, each whole, until the budget is used up.
 
         The best passage is always in, whatever its length: an answer without it would not be
@@ -67,6 +72,7 @@ class PromptBuilder:
         Args:
             question: What the user asked.
             found: Passages, best first.
+            chat: What stands around the question.
         """
         used: list[ScoredPassage] = []
         texts: list[str] = []
@@ -80,7 +86,7 @@ class PromptBuilder:
             texts.append(text)
             spent += size
         user = _fill(self._config.with_passages, question, "\n\n".join(texts))
-        return PackedPrompt(self._messages(user), tuple(used), spent)
+        return PackedPrompt(self._messages(user, chat), tuple(used), spent)
 
     def question_span(self, question: str) -> int:
         """Returns how many of the closed-book prompt's last tokens begin with the question.
@@ -97,11 +103,10 @@ class PromptBuilder:
     def _chat_text(self, question: str) -> str:
         return self._tokenizer.chat_text(self.closed_book(question).messages)
 
-    def _messages(self, user: str) -> tuple[Message, ...]:
-        turn = {"role": "user", "content": user}
-        if not self._config.system:
-            return (turn,)
-        return ({"role": "system", "content": self._config.system}, turn)
+    def _messages(self, user: str, chat: Chat) -> tuple[Message, ...]:
+        system = self._config.system if chat.system is None else chat.system
+        first = ({"role": "system", "content": system},) if system else ()
+        return (*first, *chat.history, {"role": "user", "content": user})
 
 
 def _fill(template: str, question: str, passages: str = "") -> str:

@@ -8,13 +8,22 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from specrag.errors import ConfigError, InputError, QueueFullError
+from specrag.errors import (
+    ConfigError,
+    EngineError,
+    InputError,
+    QueueFullError,
+    SpecragError,
+)
+from specrag.server.disconnect import ClientGoneError
 from specrag.server.schemas import Problem
 
 RETRY_AFTER_S = 1
+_CLIENT_GONE = 499  # as nginx logs it
+_FAILURE = "the server failed to answer; its log says why"
 MEDIA_TYPE = "application/problem+json"
 _BODY_HINT = "send a JSON object with the header Content-Type: application/json"
 
@@ -30,6 +39,7 @@ def install(app: FastAPI) -> None:
     for kind in (ConfigError, InputError):
         app.add_exception_handler(kind, _on_unusable_request)
     app.add_exception_handler(QueueFullError, _on_full_queue)
+    app.add_exception_handler(ClientGoneError, _on_gone)
     # Also errors of specrag that no client can mend. The server logs them; a client learns nothing.
     app.add_exception_handler(Exception, _on_failure)
 
@@ -45,6 +55,24 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {"description": HTTPStatus(status).phrase, "content": content}
         for status in statuses
     }
+
+
+def problem_of(error: SpecragError) -> dict[str, Any]:
+    """Returns an error that comes when the status has been sent.
+
+    Args:
+        error: What happened; only those that a client can mend are told.
+    """
+    if isinstance(error, ConfigError | InputError):
+        status, detail, hint = 422, error.message, error.hint
+    elif isinstance(error, EngineError):
+        status, detail, hint = 503, error.message, error.hint
+    else:
+        status, detail, hint = 500, _FAILURE, None
+    title = HTTPStatus(status).phrase
+    return Problem(title=title, status=status, detail=detail, hint=hint).model_dump(
+        exclude_none=True
+    )
 
 
 def _response(
@@ -97,4 +125,8 @@ async def _on_full_queue(_request: Request, error: Exception) -> JSONResponse:
 async def _on_failure(_request: Request, _error: Exception) -> JSONResponse:
     # The server drops the connection after a failure, so a client must not use it again.
     headers = {"Connection": "close"}
-    return _response(500, "the server failed to answer; its log says why", headers=headers)
+    return _response(500, _FAILURE, headers=headers)
+
+
+async def _on_gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=_CLIENT_GONE)  # for the log; nobody reads it

@@ -1,27 +1,100 @@
-"""`POST /ask`."""
+"""`POST /ask`, `POST /retrieve` and `POST /gate`."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
 
-from specrag.server.problems import responses
-from specrag.server.schemas import AskRequest, AskResponse
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from specrag.errors import ConfigError, SpecragError
+from specrag.rag.events import DoneEvent, Event, PassagesEvent
+from specrag.rag.pipeline import Pipeline
+from specrag.server.disconnect import unless_disconnected
+from specrag.server.problems import problem_of, responses
+from specrag.server.schemas import (
+    AskRequest,
+    AskResponse,
+    GateRequest,
+    GateResponse,
+    RetrieveRequest,
+    RetrieveResponse,
+)
+from specrag.server.sse import EventStream, to_sse
 from specrag.server.state import Rag
 
 router = APIRouter()
 
+_ERRORS = responses(400, 422, 429, 500)
+_STREAM = {
+    "content": {"text/event-stream": {}},
+    "description": "The answer; with `stream` the events gate, passages, token (any number), "
+    "citations and done, or error.",
+}
 
-@router.post("/ask", response_model=AskResponse, responses=responses(400, 422, 429, 500))
-async def ask(request: AskRequest, rag: Rag) -> JSONResponse:
+
+@router.post("/ask", response_model=AskResponse, responses={200: _STREAM, **_ERRORS})
+async def ask(request: AskRequest, rag: Rag, connection: Request) -> Response:
     """Answers a question from the documents, with citations.
 
-    Questions that arrive together are answered together.
+    Questions that arrive together are answered together. A client that goes away ends its answer.
     """
-    answer = await rag.aask(
-        request.question,
-        mode=request.mode,
-        k=request.k,
-        params=request.sampling(rag.params),
-    )
-    return JSONResponse(answer.to_dict(), headers={"X-Request-Id": answer.request_id})
+    events = rag.astream(request.question, **request.options(rag))
+    if request.stream:
+        # What is wrong with a request shows before the first event, while there is a status.
+        first = await unless_disconnected(connection, anext(events))
+        return EventStream(_sse(first, events))
+    found = await unless_disconnected(connection, _collected(events))
+    content = found[-1].to_dict()
+    if request.return_passages:
+        content["passages"] = found[0].to_dict()["passages"]
+    return JSONResponse(content, headers={"X-Request-Id": content["request_id"]})
+
+
+@router.post("/retrieve", responses=_ERRORS)
+async def retrieve(request: RetrieveRequest, rag: Rag) -> RetrieveResponse:
+    """Looks a question up in the documents, without answering it."""
+    if rag.retriever is None:
+        raise ConfigError("this server has no index", hint="start it with one")
+    question = rag.question(request.question, **request.options(rag))
+    found = await asyncio.to_thread(rag.lookup, question)
+    return RetrieveResponse.model_validate({**_index(rag), **PassagesEvent(tuple(found)).to_dict()})
+
+
+@router.post("/gate", responses=_ERRORS)
+async def gate(request: GateRequest, rag: Rag, connection: Request) -> GateResponse:
+    """Tells whether a question would be looked up, and why, without answering it."""
+    explaining = rag.aexplain(request.question, **request.options(rag))
+    decision, found = await unless_disconnected(connection, explaining)
+    content = {"gate": decision.to_dict(), **_index(rag), **PassagesEvent(found).to_dict()}
+    return GateResponse.model_validate(content)
+
+
+def _index(rag: Pipeline) -> dict[str, Any]:
+    index = rag.retriever
+    return {
+        "index": index.name if index else "",
+        "index_version": index.index_version if index else "",
+    }
+
+
+async def _collected(events: AsyncGenerator[Event, None]) -> tuple[PassagesEvent, DoneEvent]:
+    async with contextlib.aclosing(events):
+        kept = [event async for event in events if isinstance(event, PassagesEvent | DoneEvent)]
+    passages, done = kept
+    assert isinstance(passages, PassagesEvent), "the passages come first"
+    assert isinstance(done, DoneEvent), "a stream ends with its done event"
+    return passages, done
+
+
+async def _sse(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+    async with contextlib.aclosing(events):
+        yield to_sse(first.type, first.to_dict())
+        try:
+            async for event in events:
+                yield to_sse(event.type, event.to_dict())
+        except SpecragError as error:
+            yield to_sse("error", problem_of(error))

@@ -7,27 +7,95 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from specrag.decoding.sampling import SamplingParams
 from specrag.rag.config import MODES
+from specrag.rag.pipeline import Pipeline
+from specrag.rag.question import AskOptions
+from specrag.retrieval.filters import Filter
 
 MAX_QUESTION_LENGTH = 8000
 MAX_PASSAGES = 50
+MAX_TURN_LENGTH = 32_000
+MAX_TURNS = 100
 MAX_TOKENS = 8192  # memory is set aside for all of them before the first is generated
 
 Mode = Annotated[str, Field(json_schema_extra={"enum": list(MODES)})]
 
 
-class AskRequest(BaseModel):
-    """A question. What is left out is as the pipeline says."""
+FilterScalar = str | int | float | bool
+FilterOperand = FilterScalar | list[FilterScalar] | dict[str, FilterScalar | list[FilterScalar]]
+
+
+class Turn(BaseModel):
+    """An earlier turn of the conversation."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: Literal["user", "assistant"]
+    content: str = Field(max_length=MAX_TURN_LENGTH)
+
+
+class RetrieveRequest(BaseModel):
+    """What to look up. What is left out is as the pipeline says."""
 
     # Strict: "3" is not 3. Ranges of sampling parameters are checked where they are defined.
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     question: str = Field(min_length=1, max_length=MAX_QUESTION_LENGTH)
+    k: int | None = Field(default=None, ge=1, le=MAX_PASSAGES, description="Passages to look up.")
+    filters: dict[str, FilterOperand] | None = Field(
+        default=None,
+        description="Fields of the documents and what they must be: a value, a list of values "
+        'of which one fits, or operators such as {">=": 2020}.',
+    )
+
+    def options(self, rag: Pipeline) -> AskOptions:
+        """Returns the options of the request for a pipeline.
+
+        Args:
+            rag: Its defaults hold where the request says nothing.
+
+        Raises:
+            InputError: A filter or a turn cannot be used.
+            ConfigError: A sampling parameter is out of its range.
+        """
+        where = Filter.of(self.filters) if self.filters is not None else None
+        return {"k": self.k, "where": where}
+
+
+class GateRequest(RetrieveRequest):
+    """A question whose decision is wanted."""
+
     mode: Mode | None = Field(
         default=None, description="Whether the gate decides about the lookup."
     )
-    k: int | None = Field(default=None, ge=1, le=MAX_PASSAGES, description="Passages to look up.")
+    system_prompt: str | None = Field(
+        default=None, max_length=MAX_TURN_LENGTH, description="Instead of the pipeline's own."
+    )
+    history: list[Turn] = Field(
+        default=[], max_length=MAX_TURNS, description="Earlier turns, the oldest first."
+    )
+
+    def options(self, rag: Pipeline) -> AskOptions:
+        """Returns the options of the request, see ``RetrieveRequest``.
+
+        Args:
+            rag: Its defaults hold where the request says nothing.
+        """
+        return {
+            **super().options(rag),
+            "mode": self.mode,
+            "system": self.system_prompt,
+            "history": [turn.model_dump() for turn in self.history],
+        }
+
+
+class AskRequest(GateRequest):
+    """A question. What is left out is as the pipeline says."""
+
+    stream: bool = Field(default=False, description="Answer as server-sent events.")
+    return_passages: bool = Field(
+        default=False, description="Give the passages of the prompt with the answer."
+    )
     max_tokens: int | None = Field(
         default=None, ge=1, le=MAX_TOKENS, description="Most tokens of the answer."
     )
@@ -37,17 +105,15 @@ class AskRequest(BaseModel):
     seed: int | None = Field(default=None, description="Seed of the random draws.")
     stop: list[str] | None = Field(default=None, description="Texts that end the answer.")
 
-    def sampling(self, defaults: SamplingParams) -> SamplingParams:
-        """Returns the sampling parameters of the request.
+    def options(self, rag: Pipeline) -> AskOptions:
+        """Returns the options of the request, see ``RetrieveRequest``.
 
         Args:
-            defaults: For what the request leaves out.
-
-        Raises:
-            ConfigError: One is out of its range.
+            rag: Its defaults hold where the request says nothing.
         """
         names = {"max_tokens", "temperature", "top_p", "top_k", "seed", "stop"}
-        return replace(defaults, **self.model_dump(include=names, exclude_none=True))
+        params = replace(rag.params, **self.model_dump(include=names, exclude_none=True))
+        return {**super().options(rag), "params": params}
 
 
 class _Shape(BaseModel):
@@ -66,6 +132,20 @@ class CitationShape(_Shape):
     end: int
     score: float
     quote: str
+
+
+class PassageShape(_Shape):
+    """A passage of a document."""
+
+    document: str
+    passage: int
+    page: int | None
+    line: int | None
+    start: int
+    end: int
+    heading: str | None
+    score: float
+    text: str
 
 
 class GateShape(_Shape):
@@ -145,6 +225,26 @@ class AskResponse(_Shape):
     index: str
     index_version: str
     request_id: str
+    passages: list[PassageShape] | None = Field(
+        default=None, description="In the prompt, best first, when they were asked for."
+    )
+
+
+class RetrieveResponse(_Shape):
+    """What a lookup found, best first."""
+
+    passages: list[PassageShape]
+    index: str
+    index_version: str
+
+
+class GateResponse(_Shape):
+    """A decision, and what the lookup found if it made one."""
+
+    gate: GateShape
+    passages: list[PassageShape]
+    index: str
+    index_version: str
 
 
 class HealthResponse(_Shape):

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,9 +18,11 @@ from fastapi import FastAPI
 from specrag.decoding.engine import EngineLimits
 from specrag.decoding.sampling import SamplingParams
 from specrag.gate.policy import GateDecision
-from specrag.rag.answer import Answer
 from specrag.rag.build import SpecRAG
 from specrag.rag.config import MODES
+from specrag.rag.events import Event
+from specrag.rag.question import Chat
+from specrag.retrieval.filters import Filter
 from specrag.server.app import create_app
 from specrag.server.schemas import MAX_QUESTION_LENGTH, AskRequest, AskResponse
 from specrag.server.settings import ServerSettings
@@ -85,7 +87,7 @@ def test_sampling_fields_override_the_pipeline(
     assert without_times(answer) == without_times(expected.to_dict())
 
 
-def test_every_sampling_field_is_passed_on() -> None:
+def test_every_field_is_passed_on(tiny_rag: SpecRAG, monkeypatch: pytest.MonkeyPatch) -> None:
     fields: dict[str, Any] = {
         "max_tokens": 5,
         "temperature": 0.5,
@@ -93,12 +95,29 @@ def test_every_sampling_field_is_passed_on() -> None:
         "top_k": 4,
         "seed": 1,
     }
-    request = AskRequest(question="q", stop=["x"], **fields)
     defaults = SamplingParams(repetition_penalty=1.3, min_p=0.1)
-    assert request.sampling(defaults) == SamplingParams(
+    monkeypatch.setattr(tiny_rag, "params", defaults)
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    request = AskRequest(
+        question="q",
+        mode="never",
+        k=2,
+        stop=["x"],
+        filters={"title": ["a", "b"]},
+        system_prompt="Be kind.",
+        history=turns,  # type: ignore[arg-type]
+        **fields,
+    )
+    options = request.options(tiny_rag)
+    assert options["params"] == SamplingParams(
         repetition_penalty=1.3, min_p=0.1, stop=("x",), **fields
     )
-    assert AskRequest(question="q").sampling(defaults) == defaults
+    assert options["where"] == Filter.of({"title": ["a", "b"]})
+    question = tiny_rag.question("q", **options)
+    assert question.chat == Chat("Be kind.", tuple(turns))
+    assert (question.mode, question.k) == ("never", 2)
+    plain = tiny_rag.question("q", **AskRequest(question="q").options(tiny_rag))
+    assert plain == tiny_rag.question("q")
     shared = {field.name for field in dataclasses.fields(SamplingParams)}
     assert shared & set(AskRequest.model_fields) == {*fields, "stop"}
 
@@ -168,7 +187,7 @@ def test_a_body_that_is_no_json_object(options: dict[str, Any], client: httpx.Cl
         ({"seed": 1.5}, "seed"),
         ({"stop": "x"}, "stop"),
         ({"stop": ["x", 1]}, "stop.1"),
-        ({"stream": True}, "stream"),
+        ({"streem": True}, "streem"),
         ({"qestion": "x"}, "qestion"),
     ],
 )
@@ -269,14 +288,15 @@ def test_questions_that_arrive_together_get_their_own_answers(
 def held(monkeypatch: pytest.MonkeyPatch, tiny_rag: SpecRAG) -> Iterator[threading.Event]:
     """Keeps every question unanswered until the event is set."""
     release = threading.Event()
-    original = tiny_rag.aask
+    original = tiny_rag.astream
 
-    async def waiting(*args: Any, **kwargs: Any) -> Answer:
+    async def waiting(*args: Any, **kwargs: Any) -> AsyncGenerator[Event, None]:
         while not release.is_set():
             await asyncio.sleep(0.01)
-        return await original(*args, **kwargs)
+        async for event in original(*args, **kwargs):
+            yield event
 
-    monkeypatch.setattr(tiny_rag, "aask", waiting)
+    monkeypatch.setattr(tiny_rag, "astream", waiting)
     yield release
     release.set()
 
@@ -326,10 +346,10 @@ def test_a_full_queue_asks_to_come_again(
 def test_a_failure_tells_nothing_of_the_insides(
     client: httpx.Client, tiny_rag: SpecRAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*args: Any, **kwargs: Any) -> Answer:
+    def fail(*args: Any, **kwargs: Any) -> AsyncGenerator[Event, None]:
         raise RuntimeError("secret /path")
 
-    monkeypatch.setattr(tiny_rag, "aask", fail)
+    monkeypatch.setattr(tiny_rag, "astream", fail)
     response = ask(client)
     found = problem(response, 500)
     assert "secret" not in response.text
@@ -347,7 +367,8 @@ def test_the_schema_is_the_shape_of_an_answer(tiny_rag: SpecRAG) -> None:
     answer = tiny_rag.ask(QUESTION, mode="always")
     for gate in (answer.gate, calibrated(tiny_rag)):
         content = dataclasses.replace(answer, gate=gate).to_dict()
-        printed = json.loads(AskResponse.model_validate(content).model_dump_json())
+        shape = AskResponse.model_validate(content)
+        printed = json.loads(shape.model_dump_json(exclude_unset=True))
         assert printed == content
         assert list(printed) == list(content)
 

@@ -64,11 +64,16 @@ def test_an_application_loads_what_its_settings_name(
         return tiny_rag
 
     monkeypatch.setattr(SpecRAG, "load", load)
+    monkeypatch.setattr(tiny_rag, "close", lambda: loaded.append("closed"))
     app = create_app(ServerSettings(pipeline="own", docs="notes"))
     assert loaded == []
     with serve(app) as client:
         assert client.get("/healthz").json()["pipeline"] == "tiny"
-    assert loaded == [("own", "notes")]
+    # What it has loaded it closes in the end; what it was given it leaves alone.
+    assert loaded == [("own", "notes"), "closed"]
+    with serve(create_app(rag=tiny_rag)):
+        pass
+    assert loaded.count("closed") == 1
 
 
 def test_a_reserved_port_refuses_connections_until_it_listens() -> None:
