@@ -30,10 +30,13 @@ from specrag.retrieval.recipe import IndexRecipe, load_recipe
 from specrag.server.schemas import (
     AskRequest,
     AskResponse,
+    GateRequest,
     HealthResponse,
+    RetrieveRequest,
     SpeculationShape,
     TimingsShape,
 )
+from specrag.server.settings import ServerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 HANDBOOK = "indexes/handbook/corpus"
@@ -178,8 +181,9 @@ def test_what_pip_is_told_to_install_exists(words: tuple[str, ...]) -> None:
 def test_a_shown_request_is_valid(words: tuple[str, ...]) -> None:
     address = next(word for word in words if word.startswith("$ADDRESS/"))
     if "-d" in words:
-        assert address == "$ADDRESS/ask"
-        assert AskRequest.model_validate_json(words[words.index("-d") + 1]).question
+        shapes = {"ask": AskRequest, "retrieve": RetrieveRequest, "gate": GateRequest}
+        shape = shapes[address.removeprefix("$ADDRESS/")]
+        assert shape.model_validate_json(words[words.index("-d") + 1]).question
     else:
         assert address == "$ADDRESS/healthz"
 
@@ -232,6 +236,7 @@ def _fields(kind: type[Any]) -> set[str]:
         (f"{HANDBOOK}/gate.md", {*_fields(GateDecision), *FEATURES}),
         (f"{HANDBOOK}/python-api.md", set(AskResponse.model_fields)),
         (f"{HANDBOOK}/rest.md", {*AskRequest.model_fields, *HealthResponse.model_fields}),
+        (f"{HANDBOOK}/rest.md", set(ServerSettings.model_fields)),
         (f"{HANDBOOK}/rest.md", {*TimingsShape.model_fields, *SpeculationShape.model_fields}),
         (f"{HANDBOOK}/python-api.md", _fields(DecodingStats)),
         (f"{HANDBOOK}/draft-length.md", _fields(SpeculationConfig)),

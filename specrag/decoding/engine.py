@@ -82,6 +82,11 @@ class DecodingEngine:
         return len(self._waiting)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it takes no further requests."""
+        return self._closing
+
+    @property
     def running(self) -> tuple[Submission, ...]:
         """The requests in the batch."""
         return tuple(self._running.values())

@@ -139,8 +139,15 @@ class Answering:
     def _closed_book(self) -> Submission:
         question = self._question
         self._prompt = self._parts.prompts.closed_book(question.text, question.chat)
-        self._draft = self._parts.engine.submit(self._parts.closed_book_request(question))
+        self._draft = self._submitted(self._parts.closed_book_request(question))
         return self._draft
+
+    def _submitted(self, request: DecodingRequest) -> Submission:
+        """Hands a row to the engine, with what is left of the time."""
+        left = self._question.timeout_s
+        if left is not None:
+            left = max(0.0, left - (time.perf_counter() - self._started))
+        return self._parts.engine.submit(request, timeout_s=left)
 
     def _answering(self, decision: GateDecision, found: Sequence[ScoredPassage]) -> Submission:
         """Goes on with the closed-book answer, or begins one with the passages."""
@@ -154,7 +161,7 @@ class Answering:
         self._prompt = parts.prompts.with_passages(question.text, found, question.chat)
         self._updates.clear()
         request = parts.generator.request(self._prompt.messages, question.params)
-        return parts.engine.submit(request)
+        return self._submitted(request)
 
     def _finished(self, submission: Submission, decision: GateDecision) -> Answer:
         row = _row_of(submission)

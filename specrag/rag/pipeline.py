@@ -142,6 +142,7 @@ class Pipeline:
         where: Filter | None = None,
         system: str | None = None,
         history: Sequence[Message] = (),
+        timeout_s: float | None = None,
     ) -> Question:
         """Returns a question with all that decides on its answer; see ``AskOptions``.
 
@@ -153,6 +154,7 @@ class Pipeline:
             where: Which documents to look in.
             system: Instead of the pipeline's own system prompt.
             history: Earlier turns of the conversation.
+            timeout_s: Most seconds that it may take.
         """
         return Question(
             text,
@@ -161,6 +163,7 @@ class Pipeline:
             params or self.params,
             where,
             Chat(system, tuple(history)),
+            timeout_s,
         )
 
     def _events(self, waiter: Waiter, question: Question) -> AsyncGenerator[Event, None]:

@@ -46,6 +46,7 @@ class AskOptions(TypedDict, total=False):
         where: Which documents to look in.
         system: Instead of the pipeline's own system prompt.
         history: Earlier turns of the conversation, the oldest first.
+        timeout_s: Most seconds that it may take, waiting included.
     """
 
     mode: str | None
@@ -54,6 +55,7 @@ class AskOptions(TypedDict, total=False):
     where: Filter | None
     system: str | None
     history: Sequence[Message]
+    timeout_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,10 @@ class Question:
         params: How to generate.
         where: Which documents to look in; None for all.
         chat: What stands around it.
+        timeout_s: Most seconds that it may take, waiting included; None for no end.
 
     Raises:
-        InputError: It is blank, or no passage would be looked up.
+        InputError: It is blank, it has no time, or no passage would be looked up.
         ConfigError: The mode is unknown.
     """
 
@@ -79,11 +82,14 @@ class Question:
     params: SamplingParams
     where: Filter | None = None
     chat: Chat = field(default_factory=Chat)
+    timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
         if self.k < 1:
             raise InputError(f"k must be at least 1, got {self.k}")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise InputError(f"timeout_s must be above 0, got {self.timeout_s}")
         if not self.text.strip():
             raise InputError(f"the question is blank: {self.text!r}", hint="ask something")
         object.__setattr__(self, "text", self.text.strip())

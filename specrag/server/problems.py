@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 
 from specrag.errors import (
     ConfigError,
+    DeadlineError,
+    EngineClosedError,
     EngineError,
     InputError,
     QueueFullError,
@@ -39,6 +41,8 @@ def install(app: FastAPI) -> None:
     for kind in (ConfigError, InputError):
         app.add_exception_handler(kind, _on_unusable_request)
     app.add_exception_handler(QueueFullError, _on_full_queue)
+    app.add_exception_handler(DeadlineError, _on_engine_error)
+    app.add_exception_handler(EngineClosedError, _on_engine_error)
     app.add_exception_handler(ClientGoneError, _on_gone)
     # Also errors of specrag that no client can mend. The server logs them; a client learns nothing.
     app.add_exception_handler(Exception, _on_failure)
@@ -66,7 +70,7 @@ def problem_of(error: SpecragError) -> dict[str, Any]:
     if isinstance(error, ConfigError | InputError):
         status, detail, hint = 422, error.message, error.hint
     elif isinstance(error, EngineError):
-        status, detail, hint = 503, error.message, error.hint
+        status, detail, hint = _status_of(error), error.message, error.hint
     else:
         status, detail, hint = 500, _FAILURE, None
     title = HTTPStatus(status).phrase
@@ -75,7 +79,7 @@ def problem_of(error: SpecragError) -> dict[str, Any]:
     )
 
 
-def _response(
+def response_of(
     status: int,
     detail: str,
     *,
@@ -83,6 +87,15 @@ def _response(
     errors: list[dict[str, str]] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
+    """Returns an error as it is sent.
+
+    Args:
+        status: Of HTTP.
+        detail: What was wrong.
+        hint: What to do next.
+        errors: For each field that cannot be used its name and a message.
+        headers: To send with it.
+    """
     title = HTTPStatus(status).phrase
     problem = Problem(title=title, status=status, detail=detail, hint=hint, errors=errors)
     content = problem.model_dump(exclude_none=True)
@@ -94,12 +107,12 @@ async def _on_validation_error(_request: Request, error: Exception) -> JSONRespo
     found = error.errors()
     if any(item["type"] == "json_invalid" for item in found):
         reason = found[0].get("ctx", {}).get("error", "cannot be parsed")
-        return _response(400, f"the body is not valid JSON: {reason}", hint=_BODY_HINT)
+        return response_of(400, f"the body is not valid JSON: {reason}", hint=_BODY_HINT)
     # Only place and message are passed on: the input may be long, or no JSON at all (NaN).
     errors = [{"field": _field(item["loc"]), "message": item["msg"]} for item in found]
     detail = "; ".join(f"{item['field']}: {item['message']}" for item in errors)
     hint = _BODY_HINT if any(item["field"] == "body" for item in errors) else None
-    return _response(422, detail, hint=hint, errors=errors)
+    return response_of(422, detail, hint=hint, errors=errors)
 
 
 def _field(location: tuple[int | str, ...]) -> str:
@@ -108,24 +121,33 @@ def _field(location: tuple[int | str, ...]) -> str:
 
 async def _on_http_exception(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException), "registered for this type alone"
-    return _response(error.status_code, str(error.detail), headers=error.headers)
+    return response_of(error.status_code, str(error.detail), headers=error.headers)
 
 
 async def _on_unusable_request(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ConfigError | InputError), "registered for these types alone"
-    return _response(422, error.message, hint=error.hint)
+    return response_of(422, error.message, hint=error.hint)
 
 
 async def _on_full_queue(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, QueueFullError), "registered for this type alone"
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return _response(429, error.message, hint=error.hint, headers=headers)
+    return response_of(429, error.message, hint=error.hint, headers=headers)
+
+
+async def _on_engine_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, EngineError), "registered for its kinds alone"
+    return response_of(_status_of(error), error.message, hint=error.hint)
+
+
+def _status_of(error: EngineError) -> int:
+    return 504 if isinstance(error, DeadlineError) else 503
 
 
 async def _on_failure(_request: Request, _error: Exception) -> JSONResponse:
     # The server drops the connection after a failure, so a client must not use it again.
     headers = {"Connection": "close"}
-    return _response(500, _FAILURE, headers=headers)
+    return response_of(500, _FAILURE, headers=headers)
 
 
 async def _on_gone(_request: Request, _error: Exception) -> Response:

@@ -13,7 +13,9 @@ from fastapi.responses import JSONResponse, Response
 from specrag.errors import ConfigError, SpecragError
 from specrag.rag.events import DoneEvent, Event, PassagesEvent
 from specrag.rag.pipeline import Pipeline
+from specrag.rag.question import AskOptions
 from specrag.server.disconnect import unless_disconnected
+from specrag.server.metrics import ServerMetrics
 from specrag.server.problems import problem_of, responses
 from specrag.server.schemas import (
     AskRequest,
@@ -23,12 +25,13 @@ from specrag.server.schemas import (
     RetrieveRequest,
     RetrieveResponse,
 )
+from specrag.server.settings import ServerSettings
 from specrag.server.sse import EventStream, to_sse
-from specrag.server.state import Rag
+from specrag.server.state import Metrics, Rag, Settings
 
 router = APIRouter()
 
-_ERRORS = responses(400, 422, 429, 500)
+_ERRORS = responses(400, 401, 413, 422, 429, 500, 503, 504)
 _STREAM = {
     "content": {"text/event-stream": {}},
     "description": "The answer; with `stream` the events gate, passages, token (any number), "
@@ -37,12 +40,15 @@ _STREAM = {
 
 
 @router.post("/ask", response_model=AskResponse, responses={200: _STREAM, **_ERRORS})
-async def ask(request: AskRequest, rag: Rag, connection: Request) -> Response:
+async def ask(
+    request: AskRequest, rag: Rag, settings: Settings, counted: Metrics, connection: Request
+) -> Response:
     """Answers a question from the documents, with citations.
 
     Questions that arrive together are answered together. A client that goes away ends its answer.
     """
-    events = rag.astream(request.question, **request.options(rag))
+    options = _within(settings, request.options(rag))
+    events = _counted(rag.astream(request.question, **options), counted)
     if request.stream:
         # What is wrong with a request shows before the first event, while there is a status.
         first = await unless_disconnected(connection, anext(events))
@@ -65,12 +71,30 @@ async def retrieve(request: RetrieveRequest, rag: Rag) -> RetrieveResponse:
 
 
 @router.post("/gate", responses=_ERRORS)
-async def gate(request: GateRequest, rag: Rag, connection: Request) -> GateResponse:
+async def gate(
+    request: GateRequest, rag: Rag, settings: Settings, connection: Request
+) -> GateResponse:
     """Tells whether a question would be looked up, and why, without answering it."""
-    explaining = rag.aexplain(request.question, **request.options(rag))
+    explaining = rag.aexplain(request.question, **_within(settings, request.options(rag)))
     decision, found = await unless_disconnected(connection, explaining)
     content = {"gate": decision.to_dict(), **_index(rag), **PassagesEvent(found).to_dict()}
     return GateResponse.model_validate(content)
+
+
+def _within(settings: ServerSettings, options: AskOptions) -> AskOptions:
+    """Bounds the time of a request by that of the server."""
+    limits = [one for one in (settings.timeout_s, options.get("timeout_s")) if one is not None]
+    return {**options, "timeout_s": min(limits, default=None)}
+
+
+async def _counted(
+    events: AsyncGenerator[Event, None], metrics: ServerMetrics
+) -> AsyncGenerator[Event, None]:
+    async with contextlib.aclosing(events):
+        async for event in events:
+            if isinstance(event, DoneEvent):
+                metrics.count(event.answer)
+            yield event
 
 
 def _index(rag: Pipeline) -> dict[str, Any]:

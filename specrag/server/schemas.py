@@ -74,6 +74,9 @@ class GateRequest(RetrieveRequest):
     history: list[Turn] = Field(
         default=[], max_length=MAX_TURNS, description="Earlier turns, the oldest first."
     )
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="Most seconds that it may take, waiting included."
+    )
 
     def options(self, rag: Pipeline) -> AskOptions:
         """Returns the options of the request, see ``RetrieveRequest``.
@@ -86,6 +89,7 @@ class GateRequest(RetrieveRequest):
             "mode": self.mode,
             "system": self.system_prompt,
             "history": [turn.model_dump() for turn in self.history],
+            "timeout_s": self.timeout_s,
         }
 
 
@@ -256,6 +260,14 @@ class HealthResponse(_Shape):
     model: str
     index: str
     index_version: str
+
+
+class ReadyResponse(_Shape):
+    """That the server takes questions, and how busy it is."""
+
+    status: Literal["ready"]
+    running: int
+    waiting: int
 
 
 class Problem(_Shape):

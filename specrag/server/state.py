@@ -9,8 +9,10 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import Depends, FastAPI, Request
 
+from specrag.decoding.engine import EngineLimits
 from specrag.rag.build import SpecRAG
 from specrag.rag.pipeline import Pipeline
+from specrag.server.metrics import ServerMetrics
 from specrag.server.settings import ServerSettings
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -27,6 +29,8 @@ def lifespan_of(settings: ServerSettings, rag: Pipeline | None) -> Lifespan:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.rag = rag or await to_thread.run_sync(_load, settings)
+        app.state.rag.engine.limits = EngineLimits(settings.max_batch, settings.max_waiting)
+        app.state.metrics = ServerMetrics(app.state.rag)
         yield
         if rag is None:  # one that was given belongs to whoever gave it
             await to_thread.run_sync(app.state.rag.close)
@@ -48,3 +52,21 @@ async def _rag_of(request: Request) -> Pipeline:
 
 Rag = Annotated[Pipeline, Depends(_rag_of)]
 """Parameter type of a route that needs the pipeline."""
+
+
+async def _metrics_of(request: Request) -> ServerMetrics:
+    metrics: ServerMetrics = request.app.state.metrics
+    return metrics
+
+
+Metrics = Annotated[ServerMetrics, Depends(_metrics_of)]
+"""Parameter type of a route that counts."""
+
+
+async def _settings_of(request: Request) -> ServerSettings:
+    settings: ServerSettings = request.app.state.settings
+    return settings
+
+
+Settings = Annotated[ServerSettings, Depends(_settings_of)]
+"""Parameter type of a route that needs the settings."""

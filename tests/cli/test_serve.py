@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
 import re
@@ -10,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import get_type_hints
 
 import httpx
 import pytest
@@ -105,7 +106,7 @@ def test_an_unknown_pipeline_is_refused() -> None:
         CliRunner().invoke(build_app(words), words, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("module", ["fastapi", "uvicorn"])
+@pytest.mark.parametrize("module", ["fastapi", "uvicorn", "prometheus_client"])
 def test_without_the_extra_the_hint_says_how_to_get_it(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,8 +116,30 @@ def test_without_the_extra_the_hint_says_how_to_get_it(
     assert refused.value.hint == "pip install 'specrag[server]'"
 
 
-def test_the_defaults_are_those_of_the_settings() -> None:
-    options = inspect.signature(serve).parameters
-    assert {name: option.default for name, option in options.items()} == dataclasses.asdict(
-        ServerSettings()
-    )
+def test_the_defaults_shown_are_those_of_the_settings() -> None:
+    hints = get_type_hints(serve, include_extras=True)
+    del hints["return"], hints["config"]
+    defaults = ServerSettings()
+    for name, hint in hints.items():
+        shown = hint.__metadata__[0].show_default
+        default = getattr(defaults, name)
+        if isinstance(shown, str):
+            assert shown == ("none" if default is None else str(default)), name
+        else:
+            assert not default, name
+    assert all(option.default is None for option in inspect.signature(serve).parameters.values())
+
+
+@pytest.mark.usefixtures("_signals")
+def test_settings_come_from_flags_the_environment_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text('pipeline = "from-file"\nhost = "0.0.0.0"\nport = 1\n')
+    monkeypatch.setenv("SPECRAG_SERVER_PIPELINE", "from-environment")
+    words = ["serve", "--config", str(path), "--port", "0"]
+    with pytest.raises(ConfigError, match="other machines reach 0.0.0.0"):
+        CliRunner().invoke(build_app(words), words, catch_exceptions=False)
+    words.append("--open-to-all")
+    with pytest.raises(ConfigError, match="no definition named 'from-environment'"):
+        CliRunner().invoke(build_app(words), words, catch_exceptions=False)

@@ -376,7 +376,8 @@ def test_the_schema_is_the_shape_of_an_answer(tiny_rag: SpecRAG) -> None:
 def test_the_openapi_document_describes_ask(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     route = document["paths"]["/ask"]["post"]
-    assert set(route["responses"]) == {"200", "400", "422", "429", "500"}
+    statuses = {"200", "400", "401", "413", "422", "429", "500", "503", "504"}
+    assert set(route["responses"]) == statuses
     success = route["responses"]["200"]["content"]["application/json"]["schema"]
     assert success == {"$ref": "#/components/schemas/AskResponse"}
     failure = route["responses"]["422"]["content"]

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from specrag.decoding.engine import EngineLimits
 from specrag.errors import DeadlineError, ModelError
 from specrag.rag.build import SpecRAG
 from specrag.rag.config import MODES
@@ -65,7 +64,7 @@ def test_what_is_wrong_with_a_request_is_a_status(client: httpx.Client) -> None:
     ("error", "status", "detail"),
     [
         (ModelError("secret /path"), 500, "the server failed to answer; its log says why"),
-        (DeadlineError("the answer took longer than 1 s"), 503, "the answer took longer than 1 s"),
+        (DeadlineError("the answer took longer than 1 s"), 504, "the answer took longer than 1 s"),
     ],
 )
 def test_an_error_on_the_way_is_an_event(
@@ -93,41 +92,50 @@ def test_an_error_on_the_way_is_an_event(
     assert ask(client, max_tokens=1).status_code == 200
 
 
+class PassGate:
+    """Lets passes of the target through one by one; the prefill is none of them."""
+
+    def __init__(self, forward: Any) -> None:
+        self._forward = forward
+        self.arrived = threading.Semaphore(0)
+        self.open = threading.Semaphore(0)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.arrived.release()
+        assert self.open.acquire(timeout=60)
+        return self._forward(*args, **kwargs)
+
+
 @pytest.fixture
-def gated(tiny_rag: SpecRAG, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
-    """Lets passes of the target through one by one; a pass without a prefill of its own."""
-    gate = threading.Semaphore(0)
-    forward = tiny_rag.generator.target.forward
-
-    def waiting(*args: Any, **kwargs: Any) -> Any:
-        assert gate.acquire(timeout=60)
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(tiny_rag.generator.target, "forward", waiting)
-    monkeypatch.setattr(tiny_rag.engine, "limits", EngineLimits(max_batch=1))
-    yield gate
-    gate.release(10_000)
+def gate(tiny_rag: SpecRAG, monkeypatch: pytest.MonkeyPatch) -> Iterator[PassGate]:
+    """Keeps the passes of the pipeline's target."""
+    made = PassGate(tiny_rag.generator.target.forward)
+    monkeypatch.setattr(tiny_rag.generator.target, "forward", made)
+    yield made
+    made.open.release(10_000)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_frees_the_engine(
-    stream: bool, client: httpx.Client, tiny_rag: SpecRAG, gated: threading.Semaphore
+    stream: bool, client: httpx.Client, tiny_rag: SpecRAG, gate: PassGate
 ) -> None:
     body = {"question": QUESTION, "mode": "never", "max_tokens": 1500, "stream": stream}
     with httpx.Client(base_url=client.base_url, trust_env=False, timeout=60) as other:
-        request = other.build_request("POST", "/ask", json=body)
         if stream:
-            response = other.send(request, stream=True)
-            assert next(response.iter_lines()) == "event: gate"
+            response = other.send(other.build_request("POST", "/ask", json=body), stream=True)
+            lines = response.iter_lines()  # closes the connection when it is dropped
+            assert next(lines) == "event: gate"
+            assert gate.arrived.acquire(timeout=60)
             response.close()
         else:
             with pytest.raises(httpx.ReadTimeout):
                 other.send(other.build_request("POST", "/ask", json=body, timeout=1.0))
+            assert gate.arrived.acquire(timeout=60)
     while not any(one.cancelled for one in tiny_rag.engine.running):
         threading.Event().wait(0.01)
-    gated.release(1)  # the pass under way is the last one
+    gate.open.release(1)  # the pass under way is the last one
     assert tiny_rag.engine.wait_idle(60)
-    gated.release(10_000)
+    gate.open.release(10_000)
     assert ask(client, max_tokens=1).status_code == 200
 
 
