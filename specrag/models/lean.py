@@ -77,7 +77,7 @@ class LeanLayer(nn.Module):
         """
         batch, nodes, _ = states.shape
         heads, kv_heads, width = self.num_heads, self.num_kv_heads, self.head_dim
-        found = self.project(states, _inverse_size(states, self.first_eps))
+        found = self.project.forward(states, _inverse_size(states, self.first_eps))
         found = found.view(batch, nodes, heads + 2 * kv_heads, width).transpose(1, 2)
         turned, values = found[:, : heads + kv_heads], found[:, heads + kv_heads :]
         if self.norms is not None:
@@ -91,10 +91,10 @@ class LeanLayer(nn.Module):
             queries, keys, values, attn_mask=mask, scale=self.scale
         )
         attended = attended.view(batch, heads, nodes, width).transpose(1, 2)
-        states = states + self.leave(attended.reshape(batch, nodes, heads * width))
-        wide = self.widen(states, _inverse_size(states, self.second_eps))
+        states = states + self.leave.forward(attended.reshape(batch, nodes, heads * width))
+        wide = self.widen.forward(states, _inverse_size(states, self.second_eps))
         gate, up = wide.chunk(2, dim=-1)
-        behind: torch.Tensor = states + self.narrow(F.silu(gate).mul_(up))
+        behind: torch.Tensor = states + self.narrow.forward(F.silu(gate).mul_(up))
         return behind
 
 
@@ -158,14 +158,14 @@ class LeanDecoder(nn.Module):
         mask = mask.repeat(1, 1, self._groups, 1)
         features: dict[int, torch.Tensor] = {}
         for number, layer in enumerate(self.layers):
-            states = layer(states, rotation, mask, cache.layers[number])
+            states = layer.forward(states, rotation, mask, cache.layers[number])
             if number in feature_layers:
                 features[number] = states
         if FINAL_NORM in feature_layers:
             features[FINAL_NORM] = states * _inverse_size(states, self.norm_eps) * self.norm_weight
         if columns is not None:
             states = states[:, columns]
-        logits = self.head(states, _inverse_size(states, self.norm_eps))
+        logits = self.head.forward(states, _inverse_size(states, self.norm_eps))
         return logits if self._trimmed is None else self._trimmed.widened(logits), features
 
 
