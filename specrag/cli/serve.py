@@ -71,8 +71,10 @@ def serve(
     )
     settings.check_exposure()
     # First of all: a port in use is known at once.
-    with reserve(settings.host, settings.port) as sock:
-        rag = load_rag(settings.pipeline, settings.docs)
+    with (
+        reserve(settings.host, settings.port) as sock,
+        load_rag(settings.pipeline, settings.docs) as rag,
+    ):
         from specrag.server.app import create_app
 
         listen(sock)

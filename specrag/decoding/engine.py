@@ -51,7 +51,8 @@ class EngineLimits:
 class DecodingEngine:
     """Owns a generator: nothing else may decode with it while the engine is open.
 
-    Its thread starts with the first request and sleeps when there is none.
+    Its thread lives while there is something to do: an engine that is dropped leaves nothing
+    behind, and a program that ends waits for the pass under way instead of being torn off it.
 
     Args:
         generator: Target, tokenizer and drafter.
@@ -74,7 +75,6 @@ class DecodingEngine:
         self._session: DecodingSession | None = None
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._rests = True
 
     @property
     def num_waiting(self) -> int:
@@ -114,7 +114,6 @@ class DecodingEngine:
         """
         new_row(request, self.generator.target, self.generator.tokenizer)  # says what is wrong
         submission = Submission(request, self._clock(), timeout_s)
-        submission.on_cancel(self._wake)
         with self._changed:
             if self._closing:
                 raise EngineClosedError("the engine is closed and takes no further requests")
@@ -125,7 +124,7 @@ class DecodingEngine:
                 )
             self._waiting.append(submission)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="specrag", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="specrag-engine")
                 self._thread.start()
             self._changed.notify_all()
         return submission
@@ -155,9 +154,9 @@ class DecodingEngine:
                 self._changed.wait_for(self._is_idle, drain_s)
             for submission in (*self._waiting, *self._running.values()):
                 submission.cancelled = True
-            self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def __enter__(self) -> DecodingEngine:
         return self
@@ -165,20 +164,15 @@ class DecodingEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
     def _run(self) -> None:
         """The thread: lets requests in and out, then decodes one round, over and over."""
         while True:
             with self._changed:
-                self._rests = not self._running
-                self._changed.notify_all()
-                self._changed.wait_for(self._has_work)
                 if not self._waiting and not self._running:
-                    break
-                self._rests = False
+                    self._end_session()
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
             try:
                 self._drop_late()
                 self._admit()
@@ -187,13 +181,9 @@ class DecodingEngine:
             except BaseException as error:  # noqa: BLE001 - whoever waits has to hear of it
                 self._on_error(error)
             self._retire()
-        self._end_session()
 
     def _is_idle(self) -> bool:
-        return self._rests and not self._waiting
-
-    def _has_work(self) -> bool:
-        return bool(self._waiting or self._running or self._closing)
+        return self._thread is None
 
     def _drop_late(self) -> None:
         """Takes requests out that were called off or whose time is up."""

@@ -42,7 +42,6 @@ class Submission:
         self._error: BaseException | None = None
         self._ended = False
         self._on_change: Callable[[], None] = _nothing
-        self._on_cancel: Callable[[], None] = _nothing
 
     @property
     def ended(self) -> bool:
@@ -62,9 +61,7 @@ class Submission:
 
         Harmless when it has ended.
         """
-        if not self._ended:
-            self.cancelled = True
-            self._on_cancel()
+        self.cancelled = self.cancelled or not self._ended
 
     def next(self) -> RowUpdate | None:
         """Returns what is added next, waiting for it; None behind the last update.
@@ -115,14 +112,6 @@ class Submission:
                 yield update
         finally:
             self.cancel()
-
-    def on_cancel(self, call: Callable[[], None]) -> None:
-        """Sets what ``cancel`` tells; the engine's side.
-
-        Args:
-            call: May be made by any thread.
-        """
-        self._on_cancel = call
 
     def add(self, update: RowUpdate) -> None:
         """Hands an update to the reader; the engine's side.

@@ -39,7 +39,7 @@ ON = replace(CONFIG, optimistic="on")
 
 
 def draft_threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("specrag")]
+    return [t.name for t in threading.enumerate() if t.name.startswith("specrag-draft")]
 
 
 class GuardedSession(ScriptedSession):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -289,6 +291,30 @@ def test_an_error_reaches_a_task_behind_what_was_said(make_engine: MakeEngine) -
     with pytest.raises(ZeroDivisionError):
         asyncio.run(run())
     assert said
+
+
+def test_the_thread_lives_while_there_is_work(make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    for number in range(3):
+        assert read(engine.submit(request(number))) == expected(request(number))
+        assert engine.wait_idle(30)
+        assert not [t for t in threading.enumerate() if t.name == "specrag-engine"]
+
+
+def test_a_program_that_ends_amid_an_answer_ends_in_order() -> None:
+    """A thread torn off a pass ends the process with a signal."""
+    program = """
+from specrag.decoding.engine import DecodingEngine
+from specrag.decoding.generator import SpeculativeGenerator
+from specrag.decoding.sampling import SamplingParams
+from specrag.models.tiny import tiny_target, tiny_tokenizer
+generator = SpeculativeGenerator(tiny_target(), tiny_tokenizer(), "suffix")
+engine = DecodingEngine(generator)
+asked = generator.request([5, 6, 7], SamplingParams(max_tokens=300, ignore_eos=True))
+print(engine.submit(asked).next().token_ids != ())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 def test_closing_drains_or_cancels(make_engine: MakeEngine) -> None:

@@ -229,7 +229,7 @@ def test_a_stream_closed_early_leaves_nothing_behind(num_updates: int, optimisti
     stream.close()  # type: ignore[attr-defined]
 
     assert drafter.sessions[0].num_closed == 1
-    assert not [t for t in threading.enumerate() if t.name.startswith("specrag")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("specrag-draft")]
     found = generator.generate(request(4).prompt_ids, request(4).params)
     assert isinstance(found, Generation)
     assert found.token_ids == alone(request(4)).token_ids
