@@ -77,6 +77,7 @@ def serve(
     ):
         from specrag.server.app import create_app
 
+        rag.engine.limits = settings.limits
         listen(sock)
         typer.echo(f"serving the pipeline {rag.name!r} on {url_of(sock)} (Ctrl-C stops it)")
         run(create_app(settings, rag), sock)

@@ -11,14 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from specrag.decoding.engine_limits import EngineLimits
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.row import DecodingRequest, RowUpdate, new_row
 from specrag.decoding.session import DecodingSession
 from specrag.decoding.submission import Submission
 from specrag.errors import (
-    ConfigError,
     DeadlineError,
     EngineClosedError,
     FixedBatchError,
@@ -29,35 +28,21 @@ _MAX_ROWS = 512
 """Rows of a session before it is renewed: what has ended still takes a little memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """How much an engine takes on.
-
-    Attributes:
-        max_batch: Most rows that are decoded together.
-        max_waiting: Most requests that wait for a place.
-    """
-
-    max_batch: int = 8
-    max_waiting: int = 64
-
-    def __post_init__(self) -> None:
-        for name in ("max_batch", "max_waiting"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}")
-
-
 class DecodingEngine:
     """Owns a generator: nothing else may decode with it while the engine is open.
 
     Its thread lives while there is something to do: an engine that is dropped leaves nothing
-    behind, and a program that ends waits for the pass under way instead of being torn off it.
+    behind. A program that ends waits for the answers that it has neither read nor cancelled;
+    ``close`` cancels them.
 
     Args:
         generator: Target, tokenizer and drafter.
         limits: How much it takes on.
         clock: Seconds, from any beginning.
+
+    Attributes:
+        generator: As given.
+        limits: As given; others count from the next request on.
     """
 
     def __init__(
@@ -75,6 +60,7 @@ class DecodingEngine:
         self._session: DecodingSession | None = None
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._aborting = False  # closing, and no longer waiting for what is under way
 
     @property
     def num_waiting(self) -> int:
@@ -122,11 +108,11 @@ class DecodingEngine:
                     f"{len(self._waiting)} requests are waiting already",
                     hint="try again in a moment",
                 )
-            self._waiting.append(submission)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="specrag-engine")
-                self._thread.start()
-            self._changed.notify_all()
+                thread = threading.Thread(target=self._run, name="specrag-engine")
+                thread.start()  # it waits for the lock
+                self._thread = thread
+            self._waiting.append(submission)
         return submission
 
     def wait_idle(self, timeout_s: float | None = None) -> bool:
@@ -145,15 +131,14 @@ class DecodingEngine:
         """Ends the engine; harmless to repeat.
 
         Args:
-            drain_s: Most seconds for what is waiting or running to be done; then it is cancelled.
+            drain_s: Most seconds for what is waiting or running to be done; whoever still waits
+                then is told an ``EngineClosedError``.
         """
         with self._changed:
             self._closing = True
-            self._changed.notify_all()
-            if self._thread is not None and drain_s > 0:
+            if drain_s > 0:
                 self._changed.wait_for(self._is_idle, drain_s)
-            for submission in (*self._waiting, *self._running.values()):
-                submission.cancelled = True
+            self._aborting = True
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -189,19 +174,34 @@ class DecodingEngine:
         """Takes requests out that were called off or whose time is up."""
         now = self._clock()
         with self._changed:
-            late = [one for one in self._waiting if one.cancelled or one.is_late(now)]
+            late = [one for one in self._waiting if self._is_over(one, now)]
             for one in late:
                 self._waiting.remove(one)
         for one in late:
-            _end(one, RowUpdate(finish_reason="cancelled"))
+            self._end(one, RowUpdate(finish_reason="cancelled"))
         for index, one in list(self._running.items()):
-            if one.cancelled or one.is_late(now):
-                self._leave(index, one)
+            if self._is_over(one, now):
+                assert self._session is not None, "what is running has a session"
+                rest = self._session.cancel(index)
+                del self._running[index]
+                self._end(one, rest)
 
-    def _leave(self, index: int, one: Submission) -> None:
-        assert self._session is not None, "what is running has a session"
-        del self._running[index]
-        _end(one, self._session.cancel(index))
+    def _is_over(self, one: Submission, now: float) -> bool:
+        return self._aborting or one.cancelled or one.is_late(now)
+
+    def _end(self, one: Submission, rest: RowUpdate) -> None:
+        """Tells a reader why its request ends early; whoever called it off gets the rest."""
+        if one.cancelled:
+            one.add(rest)
+        elif self._aborting:
+            one.fail(EngineClosedError("the engine was closed before the answer was done"))
+        else:
+            one.fail(
+                DeadlineError(
+                    f"the answer took longer than {one.timeout_s:g} s",
+                    hint="give it more time, or ask for less",
+                )
+            )
 
     def _admit(self) -> None:
         """Lets requests in, the oldest first, as far as there are places."""
@@ -246,13 +246,15 @@ class DecodingEngine:
 
     def _on_error(self, error: BaseException) -> None:
         """Gives an error to the row that caused it; to all of them when none is known."""
-        faulty = self._session.faulty_row if self._session is not None else None
-        if faulty in self._running:
-            one = self._running.pop(faulty)
-            assert self._session is not None, "a row that is running has a session"
-            self._session.cancel(faulty)
-            one.fail(error)
-            return
+        session = self._session
+        if session is not None and session.faulty_row in self._running:
+            self._running.pop(session.faulty_row).fail(error)
+            try:
+                session.cancel(session.faulty_row)
+            except Exception as later:  # noqa: BLE001 - then nothing of the session is sound
+                error = later
+            else:
+                return
         for one in self._running.values():
             one.fail(error)
         self._running.clear()
@@ -268,15 +270,3 @@ class DecodingEngine:
             with contextlib.suppress(Exception):  # a session that failed is only let go
                 self._session.close()
             self._session = None
-
-
-def _end(one: Submission, update: RowUpdate) -> None:
-    if one.cancelled:
-        one.add(update)
-        return
-    one.fail(
-        DeadlineError(
-            f"the answer took longer than {one.timeout_s:g} s",
-            hint="give it more time, or ask for less",
-        )
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -153,5 +154,5 @@ def _nothing() -> None:
 
 def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
     """Wakes a task from another thread; nobody waits in a loop that is closed."""
-    if not loop.is_closed():
+    with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(changed.set)

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from specrag.decoding.engine import DecodingEngine, EngineLimits
+from specrag.decoding.engine import DecodingEngine
+from specrag.decoding.engine_limits import EngineLimits
 from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.row import DecodingRequest, Row
 from specrag.decoding.sampling import SamplingParams

@@ -20,7 +20,8 @@ def create_app(settings: ServerSettings | None = None, rag: Pipeline | None = No
 
     Args:
         settings: What to serve; the defaults of ``specrag serve``.
-        rag: A pipeline that is loaded already, to serve instead.
+        rag: A pipeline that is loaded already, to serve instead; the limits of its engine are
+            its own.
     """
     wanted = settings or ServerSettings()
     app = FastAPI(

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from specrag.decoding.engine_limits import EngineLimits
 from specrag.errors import ConfigError, suggest
 
 ENV_PREFIX = "SPECRAG_SERVER_"
@@ -42,8 +43,8 @@ class ServerSettings(BaseModel):
     api_keys: tuple[SecretStr, ...] = ()
     read_keys: tuple[SecretStr, ...] = ()
     open_to_all: bool = False
-    max_batch: int = Field(default=8, ge=1)
-    max_waiting: int = Field(default=64, ge=1)
+    max_batch: int = Field(default=EngineLimits().max_batch, ge=1)
+    max_waiting: int = Field(default=EngineLimits().max_waiting, ge=1)
     timeout_s: float | None = Field(default=None, gt=0)
     max_body_kb: int = Field(default=4096, ge=1)
     cors_origins: tuple[str, ...] = ()
@@ -52,6 +53,11 @@ class ServerSettings(BaseModel):
     def has_keys(self) -> bool:
         """Whether a key is needed."""
         return bool(self.api_keys or self.read_keys)
+
+    @property
+    def limits(self) -> EngineLimits:
+        """How much the engine of the pipeline shall take on."""
+        return EngineLimits(self.max_batch, self.max_waiting)
 
     def check_exposure(self) -> None:
         """Makes sure that nobody serves the network without a key by accident.

@@ -9,7 +9,6 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import Depends, FastAPI, Request
 
-from specrag.decoding.engine import EngineLimits
 from specrag.rag.build import SpecRAG
 from specrag.rag.pipeline import Pipeline
 from specrag.server.metrics import ServerMetrics
@@ -29,7 +28,6 @@ def lifespan_of(settings: ServerSettings, rag: Pipeline | None) -> Lifespan:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.rag = rag or await to_thread.run_sync(_load, settings)
-        app.state.rag.engine.limits = EngineLimits(settings.max_batch, settings.max_waiting)
         app.state.metrics = ServerMetrics(app.state.rag)
         yield
         if rag is None:  # one that was given belongs to whoever gave it
@@ -40,6 +38,7 @@ def lifespan_of(settings: ServerSettings, rag: Pipeline | None) -> Lifespan:
 
 def _load(settings: ServerSettings) -> SpecRAG:
     rag = SpecRAG.load(settings.pipeline, docs=settings.docs)
+    rag.engine.limits = settings.limits
     rag.warm_up()
     return rag
 

@@ -12,7 +12,7 @@ import torch
 
 from specrag.decoding.budget import DraftBudget
 from specrag.decoding.drafter import DraftContext, Drafter, DraftSession
-from specrag.decoding.engine import EngineLimits
+from specrag.decoding.engine_limits import EngineLimits
 from specrag.decoding.sampling import SamplingParams
 from specrag.decoding.tree import DraftTree
 from specrag.errors import EngineClosedError, InputError

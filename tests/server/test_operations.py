@@ -11,7 +11,7 @@ from fastapi import Depends
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
-from specrag.decoding.engine import EngineLimits
+from specrag.decoding.engine_limits import EngineLimits
 from specrag.rag.build import SpecRAG
 from specrag.server.access import needs
 from specrag.server.app import create_app
@@ -32,7 +32,6 @@ KEYS = ServerSettings(
 @pytest.fixture
 def guarded(tiny_rag: SpecRAG) -> Iterator[httpx.Client]:
     """A server with keys and tight limits."""
-    before = tiny_rag.engine.limits
     app = create_app(KEYS, tiny_rag)
 
     @app.post("/change", dependencies=[Depends(needs("admin"))])
@@ -41,7 +40,6 @@ def guarded(tiny_rag: SpecRAG) -> Iterator[httpx.Client]:
 
     with serving(app) as client:
         yield client
-    tiny_rag.engine.limits = before
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from specrag.decoding.engine import EngineLimits
+from specrag.decoding.engine_limits import EngineLimits
 from specrag.decoding.sampling import SamplingParams
 from specrag.gate.policy import GateDecision
 from specrag.rag.build import SpecRAG
