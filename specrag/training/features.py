@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from specrag.errors import ConfigError
+from specrag.locking import exclusive
 from specrag.models.target import TargetModel
 from specrag.training.texts import TrainingText
 
 _META = "features.json"
 _DATA = "features.bin"
 _INDEX = "texts.bin"
+_LOCK = ".lock"
 _RECORD = np.dtype([("digest", "V16"), ("tokens", "<i8")])
 _BATCH_TOKENS = 2048
 _SORTED = 256  # texts that are sorted by length together, so that a batch wastes little
@@ -29,7 +33,7 @@ class FeatureStore:
     A store that was stopped goes on where it was, and one that has other texts already takes the
     new ones beside them: a corpus may grow, and trainings on parts of it share one store. The
     states lie one text behind the other in one file; another names the texts in their order, and
-    only what it names is there.
+    only what it names is there. One process at a time adds to a store; others may read it.
 
     Args:
         folder: Where it lies.
@@ -59,8 +63,8 @@ class FeatureStore:
         self._width = len(self._stored) * _width(target, self._stored)
         self._spans: dict[bytes, tuple[int, int]] = {}
         self._num_tokens = 0
+        self._data: np.memmap | None = None
         self._read_index()
-        self._data = self._opened()
 
     @property
     def identity(self) -> str:
@@ -74,22 +78,32 @@ class FeatureStore:
         return sum(digest in self._spans for digest in self._digests)
 
     def fill(self, progress: bool = False) -> None:
-        """Computes what is missing.
+        """Computes what is missing; another process that fills the store is waited for.
 
         Args:
             progress: Whether to show a bar of tokens on standard error.
+
+        Raises:
+            InputError: The folder cannot be written to.
         """
-        missing = {
-            digest: place for place, digest in enumerate(self._digests) if digest not in self._spans
-        }
-        places = list(missing.values())
-        total = sum(len(text.token_ids) for text in self._texts)
-        bar = tqdm(total=total, unit="token", desc="features", disable=not progress)
-        with bar:
-            bar.update(total - sum(len(self._texts[place].token_ids) for place in places))
-            for first in range(0, len(places), _SORTED):
-                self._append(places[first : first + _SORTED], bar)
-        self._data = self._opened()
+        if self.num_done == len(self._texts):
+            return
+        busy, hint = "another training computes features in", "wait for it"
+        with exclusive(self.folder, _LOCK, busy, hint, wait_seconds=math.inf):
+            self._read_index()  # the other one may have added some
+            self._drop_unnamed()
+            missing = {
+                digest: place
+                for place, digest in enumerate(self._digests)
+                if digest not in self._spans
+            }
+            places = list(missing.values())
+            total = sum(len(text.token_ids) for text in self._texts)
+            bar = tqdm(total=total, unit="token", desc="features", disable=not progress)
+            with bar:
+                bar.update(total - sum(len(self._texts[place].token_ids) for place in places))
+                for first in range(0, len(places), _SORTED):
+                    self._append(places[first : first + _SORTED], bar)
 
     def of(self, place: int) -> torch.Tensor:
         """Returns the states of a text, ``[tokens, layers, hidden]`` bfloat16.
@@ -98,6 +112,8 @@ class FeatureStore:
             place: Of the text in the corpus.
         """
         first, last = self._spans[self._digests[place]]
+        if self._data is None or len(self._data) < last:
+            self._data = self._mapped(self._num_tokens, "r")
         states = torch.from_numpy(np.array(self._data[first:last])).view(torch.bfloat16)
         states = states.view(last - first, len(self._stored), -1)
         return states[:, [self._stored.index(layer) for layer in self.layers]]
@@ -107,7 +123,8 @@ class FeatureStore:
         lengths = [len(self._texts[place].token_ids) for place in places]
         ends = (self._num_tokens + np.cumsum(lengths, dtype=np.int64)).tolist()
         spans = {place: (end - n, end) for place, n, end in zip(places, lengths, ends, strict=True)}
-        data = self._opened(ends[-1])
+        _resize(self.folder / _DATA, 2 * ends[-1] * self._width)
+        data = self._mapped(ends[-1], "r+")
         for batch in _batches(self._texts, places):
             for place, states in zip(batch, self._computed(batch), strict=True):
                 first, last = spans[place]
@@ -134,25 +151,24 @@ class FeatureStore:
     def _read_index(self) -> None:
         """Reads which texts are there: whole records whose states are on disk."""
         path = self.folder / _INDEX
-        size = path.stat().st_size if path.is_file() else 0
-        num_whole = size // _RECORD.itemsize
+        num_whole = path.stat().st_size // _RECORD.itemsize if path.is_file() else 0
         records = np.fromfile(path, _RECORD, num_whole) if num_whole else np.empty(0, _RECORD)
         data = self.folder / _DATA
         room = data.stat().st_size // (2 * self._width) if data.is_file() else 0
-        kept = 0
+        self._spans, self._num_tokens = {}, 0
         for digest, tokens in records:
             if self._num_tokens + tokens > room:
                 break
             first, self._num_tokens = self._num_tokens, self._num_tokens + int(tokens)
             self._spans[bytes(digest)] = (first, self._num_tokens)
-            kept += 1
-        _resize(path, kept * _RECORD.itemsize)
 
-    def _opened(self, num_tokens: int = 1) -> np.memmap:
-        """Maps the file, made large enough for so many tokens; at least those that are there."""
-        path, rows = self.folder / _DATA, max(num_tokens, self._num_tokens)
-        _resize(path, 2 * rows * self._width)
-        return np.memmap(path, np.uint16, "r+", shape=(rows, self._width))
+    def _drop_unnamed(self) -> None:
+        """Cuts off what a run that was stopped has left behind the last whole text."""
+        _resize(self.folder / _INDEX, len(self._spans) * _RECORD.itemsize)
+        _resize(self.folder / _DATA, 2 * self._num_tokens * self._width)
+
+    def _mapped(self, num_tokens: int, mode: Literal["r", "r+"]) -> np.memmap:
+        return np.memmap(self.folder / _DATA, np.uint16, mode, shape=(num_tokens, self._width))
 
     def _check_meta(self) -> None:
         """Makes sure that the folder holds what is wanted; it may hold further layers."""

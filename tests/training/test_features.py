@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,42 @@ def test_a_damaged_index_loses_whole_texts_only(
     for place in range(len(texts())):
         found, expected = store.of(place).float(), whole.of(place).float()
         torch.testing.assert_close(found, expected, rtol=2**-7, atol=1e-3)
+
+
+def test_two_processes_fill_one_store(tmp_path: Path, whole: FeatureStore) -> None:
+    """Both want texts that the other one wants, too, and neither may write over the other."""
+    halves = [texts()[:6], texts()[3:]]
+    children = []
+    for corpus in halves:
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                FeatureStore(tmp_path, target(), corpus, LAYERS).fill()
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    store = FeatureStore(tmp_path, target(), texts(), LAYERS)
+    assert store.num_done == len(texts())
+    for place in range(len(texts())):
+        found, expected = store.of(place).float(), whole.of(place).float()
+        torch.testing.assert_close(found, expected, rtol=2**-7, atol=1e-3)
+
+
+def test_opening_a_store_changes_nothing(tmp_path: Path) -> None:
+    """Somebody may be filling it: what lies behind the last named text is theirs."""
+    FeatureStore(tmp_path, target(), texts()[:4], LAYERS).fill()
+    for name in ("features.bin", "texts.bin"):
+        with (tmp_path / name).open("ab") as file:
+            file.write(b"half a te")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    store = FeatureStore(tmp_path, target(), texts()[:4], LAYERS)
+    assert store.num_done == 4
+    store.fill()
+    store.of(3)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_others_are_refused(whole: FeatureStore) -> None:
