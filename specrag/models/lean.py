@@ -75,6 +75,8 @@ class LeanLayer(nn.Module):
             mask: Added to scores, ``[batch, 1, groups * nodes, slots]``.
             cache: The layer of a ``KVCache``.
         """
+        # Parts are run by `forward`: the hooks of a call, which nobody sets here, cost more than a
+        # small product.
         batch, nodes, _ = states.shape
         heads, kv_heads, width = self.num_heads, self.num_kv_heads, self.head_dim
         found = self.project.forward(states, _inverse_size(states, self.first_eps))

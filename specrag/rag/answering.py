@@ -62,8 +62,8 @@ class AnsweringParts(Protocol):
 class Answering:
     """One question on its way.
 
-    The closed-book beginning goes on being decoded while the gate decides, so that nothing has
-    waited when it turns out to be the answer.
+    As long as the closed-book beginning may be the answer it goes on being decoded, so that nothing
+    has waited when it is.
 
     Args:
         parts: Engine, prompts, index and settings.
@@ -130,6 +130,8 @@ class Answering:
         decision = gate.decide(await self.signals() if gate.reads_signals else None)
         if not decision.retrieve:
             return decision, ()
+        if self._draft is not None and decision.zone != "unsure":
+            self._draft.cancel()  # it will not be the answer: the lookup has the machine to itself
         started = time.perf_counter()
         found = await self._waiter.call(lambda: self._parts.lookup(self._question))
         self._lookup_ms = 1e3 * (time.perf_counter() - started)

@@ -36,8 +36,8 @@ class Pipeline:
 
     Its parts are given; ``specrag.rag.build.SpecRAG`` makes them from names.
 
-    Any number of threads and tasks may ask: an engine decodes their answers together. Close the
-    pipeline, or use it in a ``with`` block, to end its thread.
+    Any number of threads and tasks may ask: an engine decodes their answers together. Closing the
+    pipeline, or leaving its ``with`` block, ends what is under way.
 
     Args:
         generator: Target, tokenizer and drafter.
@@ -172,7 +172,7 @@ class Pipeline:
         return answering.events(self.gate_for(question.mode, question.text))
 
     def close(self) -> None:
-        """Ends the pipeline's thread; questions on their way are cancelled."""
+        """Ends what is under way; whoever still waits is told an ``EngineClosedError``."""
         self.engine.close()
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -15,7 +16,6 @@ from specrag.errors import (
     ConfigError,
     DeadlineError,
     EngineClosedError,
-    EngineError,
     InputError,
     QueueFullError,
     SpecragError,
@@ -23,10 +23,19 @@ from specrag.errors import (
 from specrag.server.disconnect import ClientGoneError
 from specrag.server.schemas import Problem
 
+_LOG = logging.getLogger(__name__)
 RETRY_AFTER_S = 1
 _CLIENT_GONE = 499  # as nginx logs it
 _FAILURE = "the server failed to answer; its log says why"
 MEDIA_TYPE = "application/problem+json"
+_STATUSES: dict[type[SpecragError], int] = {
+    ConfigError: 422,
+    InputError: 422,
+    QueueFullError: 429,
+    EngineClosedError: 503,
+    DeadlineError: 504,
+}
+"""What a client can mend, or wait for; of all else it learns nothing."""
 _BODY_HINT = "send a JSON object with the header Content-Type: application/json"
 
 
@@ -38,11 +47,8 @@ def install(app: FastAPI) -> None:
     """
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
-    for kind in (ConfigError, InputError):
-        app.add_exception_handler(kind, _on_unusable_request)
-    app.add_exception_handler(QueueFullError, _on_full_queue)
-    app.add_exception_handler(DeadlineError, _on_engine_error)
-    app.add_exception_handler(EngineClosedError, _on_engine_error)
+    for kind in _STATUSES:
+        app.add_exception_handler(kind, _on_known_error)
     app.add_exception_handler(ClientGoneError, _on_gone)
     # Also errors of specrag that no client can mend. The server logs them; a client learns nothing.
     app.add_exception_handler(Exception, _on_failure)
@@ -61,22 +67,17 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def problem_of(error: SpecragError) -> dict[str, Any]:
-    """Returns an error that comes when the status has been sent.
+def problem_of(error: Exception) -> dict[str, Any]:
+    """Returns an error that comes when the status has been sent, and logs it if it is the server's.
 
     Args:
-        error: What happened; only those that a client can mend are told.
+        error: What happened.
     """
-    if isinstance(error, ConfigError | InputError):
-        status, detail, hint = 422, error.message, error.hint
-    elif isinstance(error, EngineError):
-        status, detail, hint = _status_of(error), error.message, error.hint
-    else:
-        status, detail, hint = 500, _FAILURE, None
-    title = HTTPStatus(status).phrase
-    return Problem(title=title, status=status, detail=detail, hint=hint).model_dump(
-        exclude_none=True
-    )
+    status = _status_of(error)
+    if status is None or not isinstance(error, SpecragError):
+        _LOG.error("an answer failed on its way", exc_info=error)
+        return _content(500, _FAILURE)
+    return _content(status, error.message, error.hint)
 
 
 def response_of(
@@ -96,10 +97,23 @@ def response_of(
         errors: For each field that cannot be used its name and a message.
         headers: To send with it.
     """
+    content = _content(status, detail, hint, errors)
+    return JSONResponse(content, status, headers, media_type=MEDIA_TYPE)
+
+
+def _content(
+    status: int,
+    detail: str,
+    hint: str | None = None,
+    errors: list[dict[str, str]] | None = None,
+) -> dict[str, Any]:
     title = HTTPStatus(status).phrase
     problem = Problem(title=title, status=status, detail=detail, hint=hint, errors=errors)
-    content = problem.model_dump(exclude_none=True)
-    return JSONResponse(content, status, headers, media_type=MEDIA_TYPE)
+    return problem.model_dump(exclude_none=True)
+
+
+def _status_of(error: Exception) -> int | None:
+    return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), None)
 
 
 async def _on_validation_error(_request: Request, error: Exception) -> JSONResponse:
@@ -124,24 +138,12 @@ async def _on_http_exception(_request: Request, error: Exception) -> JSONRespons
     return response_of(error.status_code, str(error.detail), headers=error.headers)
 
 
-async def _on_unusable_request(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ConfigError | InputError), "registered for these types alone"
-    return response_of(422, error.message, hint=error.hint)
-
-
-async def _on_full_queue(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, QueueFullError), "registered for this type alone"
-    headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return response_of(429, error.message, hint=error.hint, headers=headers)
-
-
-async def _on_engine_error(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, EngineError), "registered for its kinds alone"
-    return response_of(_status_of(error), error.message, hint=error.hint)
-
-
-def _status_of(error: EngineError) -> int:
-    return 504 if isinstance(error, DeadlineError) else 503
+async def _on_known_error(_request: Request, error: Exception) -> JSONResponse:
+    status = _status_of(error)
+    assert status is not None, "registered for these types alone"
+    assert isinstance(error, SpecragError), "registered for these types alone"
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 429 else None
+    return response_of(status, error.message, hint=error.hint, headers=headers)
 
 
 async def _on_failure(_request: Request, _error: Exception) -> JSONResponse:

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from specrag.errors import ConfigError, SpecragError
+from specrag.errors import ConfigError
 from specrag.rag.events import DoneEvent, Event, PassagesEvent
 from specrag.rag.pipeline import Pipeline
 from specrag.rag.question import AskOptions
@@ -120,5 +120,5 @@ async def _sse(first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenera
         try:
             async for event in events:
                 yield to_sse(event.type, event.to_dict())
-        except SpecragError as error:
+        except Exception as error:  # noqa: BLE001 - the status has been sent
             yield to_sse("error", problem_of(error))

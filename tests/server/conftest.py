@@ -17,6 +17,14 @@ from specrag.server.listener import listen, reserve, server_for, url_of
 from specrag.server.settings import ServerSettings
 
 
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Waits for something that another thread brings about; a test must not wait for ever."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+
+
 @contextmanager
 def serving(app: FastAPI) -> Iterator[httpx.Client]:
     with reserve("127.0.0.1", 0) as sock:

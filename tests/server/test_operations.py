@@ -16,7 +16,7 @@ from specrag.rag.build import SpecRAG
 from specrag.server.access import needs
 from specrag.server.app import create_app
 from specrag.server.settings import ServerSettings
-from tests.server.conftest import serving
+from tests.server.conftest import serving, wait_until
 from tests.server.test_routes_ask import QUESTION, ask, problem
 from tests.server.test_streaming import parsed
 
@@ -160,8 +160,7 @@ def test_a_server_that_is_full_is_not_ready(
     first = next(events[0])
     thread = threading.Thread(target=lambda: next(events[1]))
     thread.start()
-    while not tiny_rag.engine.num_waiting:
-        threading.Event().wait(0.01)
+    wait_until(lambda: tiny_rag.engine.num_waiting > 0)
     found = problem(client.get("/readyz"), 429)
     assert found["detail"] == "1 requests are waiting already"
     gate.set()

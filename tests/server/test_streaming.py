@@ -13,6 +13,7 @@ import pytest
 from specrag.errors import DeadlineError, ModelError
 from specrag.rag.build import SpecRAG
 from specrag.rag.config import MODES
+from tests.server.conftest import wait_until
 from tests.server.test_routes_ask import QUESTION, ask, problem, without_times
 
 Sent = tuple[str, dict[str, Any]]
@@ -64,6 +65,7 @@ def test_what_is_wrong_with_a_request_is_a_status(client: httpx.Client) -> None:
     ("error", "status", "detail"),
     [
         (ModelError("secret /path"), 500, "the server failed to answer; its log says why"),
+        (ZeroDivisionError("secret"), 500, "the server failed to answer; its log says why"),
         (DeadlineError("the answer took longer than 1 s"), 504, "the answer took longer than 1 s"),
     ],
 )
@@ -74,6 +76,7 @@ def test_an_error_on_the_way_is_an_event(
     client: httpx.Client,
     tiny_rag: SpecRAG,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     forward, calls = tiny_rag.generator.target.forward, iter(range(100))
 
@@ -88,6 +91,7 @@ def test_an_error_on_the_way_is_an_event(
     name, told = found[-1]
     assert name == "error"
     assert (told["status"], told["detail"]) == (status, detail)
+    assert ("secret" in caplog.text) is (status == 500)  # the log does say why
     monkeypatch.undo()
     assert ask(client, max_tokens=1).status_code == 200
 
@@ -131,8 +135,7 @@ def test_a_client_that_goes_away_frees_the_engine(
             with pytest.raises(httpx.ReadTimeout):
                 other.send(other.build_request("POST", "/ask", json=body, timeout=1.0))
             assert gate.arrived.acquire(timeout=60)
-    while not any(one.cancelled for one in tiny_rag.engine.running):
-        threading.Event().wait(0.01)
+    wait_until(lambda: any(one.cancelled for one in tiny_rag.engine.running))
     gate.open.release(1)  # the pass under way is the last one
     assert tiny_rag.engine.wait_idle(60)
     gate.open.release(10_000)

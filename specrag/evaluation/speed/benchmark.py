@@ -14,7 +14,7 @@ from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.sampling import SamplingParams
 from specrag.errors import ConfigError
 from specrag.evaluation.datasets.item import EvalDataset
-from specrag.evaluation.machine import commit, machine
+from specrag.evaluation.machine import commit, machine, versions
 from specrag.evaluation.reports.report import Report
 from specrag.evaluation.speed.arm import Arm
 from specrag.evaluation.speed.arm_spec import read_arm
@@ -118,7 +118,7 @@ def benchmark(
             peers.append(stack.enter_context(contextlib.closing(open_peer(name, threads))))
         told = _configuration(settings, datasets, threads, plain.details)
         # Figures of two machines or states of the source are not of one run.
-        key = {**told, "machine": machine(), "commit": commit()}
+        key = {**told, "machine": machine(), "commit": commit(), "versions": versions()}
         done = stack.enter_context(kept_prompts(folder, prompts, key, restart=restart))
         run = measure_speed(
             plain,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from specrag.evaluation.speed.measure import ArmFailure, DecodedPrompt, DoneProm
 from specrag.evaluation.speed.prompts import SpeedPrompt
 from specrag.locking import exclusive
 
+_LOG = logging.getLogger(__name__)
 DECODED_NAME = "decoded.jsonl"
 
 
@@ -92,7 +94,16 @@ def kept_prompts(
     with exclusive(folder, LOCK_NAME, busy, hint):
         check_same_run(folder, DECODED_NAME, key, restart)
         with (folder / DECODED_NAME).open("a+b") as file:
-            yield KeptPrompts(file, prompts)
+            kept = KeptPrompts(file, prompts)
+            if kept.prompts:
+                _LOG.warning(
+                    "%d of %d prompts were measured by an earlier run of %s; --restart measures "
+                    "them anew",
+                    len(kept.prompts),
+                    len(prompts),
+                    folder,
+                )
+            yield kept
 
 
 def _sample(kept: Mapping[str, Any]) -> Sample:

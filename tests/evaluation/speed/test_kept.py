@@ -61,13 +61,16 @@ def test_it_goes_on_where_it_was(tmp_path: Path, done: int, fails_at: int) -> No
 
 
 @pytest.mark.parametrize("lost", [1, 40])
-def test_a_line_that_was_cut_off_is_decoded_again(tmp_path: Path, lost: int) -> None:
+def test_a_line_that_was_cut_off_is_decoded_again(
+    tmp_path: Path, lost: int, caplog: pytest.LogCaptureFixture
+) -> None:
     whole = run(tmp_path, [])
     path = tmp_path / DECODED_NAME
     path.write_bytes(path.read_bytes()[:-lost])
     diary: Diary = []
     assert run(tmp_path, diary).prompts == whole.prompts
     assert [first for name, first, *_ in diary if name == "a?"] == [40]
+    assert "3 of 4 prompts were measured by an earlier run" in caplog.text
     assert len(path.read_text().splitlines()) == 4
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
