@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from specrag.decoding.stats import DecodingStats
+from specrag.decoding.stats import DecodingStats, DecodingTimings
 from specrag.decoding.stopping import FinishReason
 from specrag.gate.policy import GateDecision
 from specrag.rag.citations import Citation
@@ -54,6 +54,39 @@ class Timings:
     gate_ms: float
     total_ms: float
     tokens_per_second: float
+
+    @classmethod
+    def of(
+        cls,
+        spent: DecodingTimings,
+        *,
+        num_later_tokens: int,
+        lookup_ms: float,
+        total_ms: float,
+        gate_ms: float = 0.0,
+        share: float = 1.0,
+    ) -> Timings:
+        """Returns the times of an answer.
+
+        Args:
+            spent: Of the decoding.
+            num_later_tokens: Tokens behind the first, of all answers that ``spent`` covers.
+            lookup_ms: Milliseconds of the lookup.
+            total_ms: Milliseconds from question to last token.
+            gate_ms: Milliseconds of a beginning that was dropped.
+            share: Part of all times but ``gate_ms`` that is this answer's, for one of a batch.
+        """
+        decode_ms = spent.decode_ms
+        return cls(
+            draft_ms=spent.draft_ms * share,
+            verify_ms=spent.verify_ms * share,
+            lookup_ms=lookup_ms * share,
+            prefill_ms=spent.prefill_ms * share,
+            decode_ms=decode_ms * share,
+            gate_ms=gate_ms,
+            total_ms=total_ms * share,
+            tokens_per_second=1e3 * num_later_tokens / decode_ms if decode_ms else 0.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)

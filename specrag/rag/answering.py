@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
 
-from specrag.decoding.engine import DecodingEngine
-from specrag.decoding.generator import SpeculativeGenerator
 from specrag.decoding.row import DecodingRequest, Row, RowUpdate
 from specrag.decoding.submission import Submission
 from specrag.gate.policy import GateDecision, RetrievalGate
@@ -22,41 +19,11 @@ from specrag.rag.events import (
     PassagesEvent,
     TokenEvent,
 )
-from specrag.rag.prompt import PackedPrompt, PromptBuilder
+from specrag.rag.parts import AnswerParts
+from specrag.rag.prompt import PackedPrompt
 from specrag.rag.question import Question
 from specrag.rag.waiting import Waiter
 from specrag.retrieval.document import ScoredPassage
-
-
-class AnsweringParts(Protocol):
-    """What an answer is made with; a ``Pipeline`` has it all."""
-
-    generator: SpeculativeGenerator
-    engine: DecodingEngine
-    prompts: PromptBuilder
-    draft_tokens: int
-
-    def lookup(self, question: Question) -> list[ScoredPassage]:
-        """Asks the index."""
-
-    def closed_book_request(self, question: Question) -> DecodingRequest:
-        """Returns the row that answers a question without passages."""
-
-    def signals_in(self, row: Row, question: str) -> GateSignals:
-        """Reads the gate's signals off the beginning of a closed-book answer."""
-
-    def answer_of(
-        self,
-        row: Row,
-        question: str,
-        prompt: PackedPrompt,
-        decision: GateDecision,
-        usage: Usage,
-        timings: Timings,
-        *,
-        request_id: str,
-    ) -> Answer:
-        """Makes the answer of a decoded row."""
 
 
 class Answering:
@@ -71,7 +38,7 @@ class Answering:
         question: What is asked.
     """
 
-    def __init__(self, parts: AnsweringParts, waiter: Waiter, question: Question) -> None:
+    def __init__(self, parts: AnswerParts, waiter: Waiter, question: Question) -> None:
         self._parts = parts
         self._waiter = waiter
         self._question = question
@@ -187,19 +154,14 @@ class Answering:
         )
 
     def _timings(self, row: Row) -> Timings:
-        spent = row.timings
         dropped = self._draft if self._draft is not self._answer else None
         gate = _row_of(dropped).timings if dropped else None
-        later = len(row.token_ids) - 1
-        return Timings(
-            draft_ms=spent.draft_ms,
-            verify_ms=spent.verify_ms,
+        return Timings.of(
+            row.timings,
+            num_later_tokens=len(row.token_ids) - 1,
             lookup_ms=self._lookup_ms,
-            prefill_ms=spent.prefill_ms,
-            decode_ms=spent.decode_ms,
             gate_ms=gate.prefill_ms + gate.decode_ms if gate else 0.0,
             total_ms=1e3 * (time.perf_counter() - self._started),
-            tokens_per_second=1e3 * later / spent.decode_ms if spent.decode_ms else 0.0,
         )
 
 

@@ -171,15 +171,10 @@ def _answer(
 
 
 def _timings(session: DecodingSession, total_ms: float, lookup_ms: float, share: float) -> Timings:
-    spent = session.timings
-    later = sum(len(row.token_ids) - 1 for row in session.rows)
-    return Timings(
-        draft_ms=spent.draft_ms * share,
-        verify_ms=spent.verify_ms * share,
-        lookup_ms=lookup_ms * share,
-        prefill_ms=spent.prefill_ms * share,
-        decode_ms=spent.decode_ms * share,
-        gate_ms=0.0,
-        total_ms=total_ms * share,
-        tokens_per_second=1e3 * later / spent.decode_ms if spent.decode_ms else 0.0,
+    return Timings.of(
+        session.timings,
+        num_later_tokens=sum(len(row.token_ids) - 1 for row in session.rows),
+        lookup_ms=lookup_ms,
+        total_ms=total_ms,
+        share=share,
     )

@@ -8,22 +8,20 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from specrag.decoding.engine import DecodingEngine
 from specrag.decoding.engine_limits import EngineLimits
 from specrag.decoding.generator import SpeculativeGenerator
-from specrag.decoding.row import DecodingRequest, Row
 from specrag.decoding.sampling import SamplingParams
 from specrag.errors import SpecragError
 from specrag.gate.policy import FixedGate, GateDecision, RetrievalGate
 from specrag.gate.rules import rule_for
-from specrag.gate.signals import GateSignals, measure
+from specrag.gate.signals import GateSignals
 from specrag.models.tokenizer import Message
-from specrag.rag.answer import Answer, Timings, Usage
+from specrag.rag.answer import Answer
 from specrag.rag.answering import Answering
-from specrag.rag.citations import cite
 from specrag.rag.config import check_mode
 from specrag.rag.events import DoneEvent, Event, GateEvent, PassagesEvent
-from specrag.rag.prompt import PackedPrompt, PromptBuilder
+from specrag.rag.parts import AnswerParts
+from specrag.rag.prompt import PromptBuilder
 from specrag.rag.question import AskOptions, Chat, Question
 from specrag.rag.waiting import BlockingWaiter, TaskWaiter, Waiter, iterate_blocking, run_blocking
 from specrag.retrieval.document import ScoredPassage
@@ -31,7 +29,7 @@ from specrag.retrieval.filters import Filter
 from specrag.retrieval.retriever import Retriever
 
 
-class Pipeline:
+class Pipeline(AnswerParts):
     """Answers questions from documents, asking them only when that may help.
 
     Its parts are given; ``specrag.rag.build.SpecRAG`` makes them from names.
@@ -67,17 +65,13 @@ class Pipeline:
         limits: EngineLimits | None = None,
     ) -> None:
         check_mode(mode)
-        self.generator = generator
-        self.prompts = prompts
-        self.retriever = retriever
+        super().__init__(
+            generator, prompts, retriever, draft_tokens=draft_tokens, name=name, limits=limits
+        )
         self.gate = gate or FixedGate(True, "No gate is configured, so the documents were asked.")
         self.params = params or SamplingParams()
         self.mode = mode
         self.k = k
-        self.draft_tokens = draft_tokens
-        self.name = name
-        self.engine = DecodingEngine(generator, limits)
-        self._lookup = threading.Lock()
 
     def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         """Answers a question.
@@ -241,16 +235,6 @@ class Pipeline:
         finally:
             answering.cancel()
 
-    def lookup(self, question: Question) -> list[ScoredPassage]:
-        """Asks the index; one question at a time.
-
-        Args:
-            question: What is asked.
-        """
-        assert self.retriever is not None, "without an index the gate is fixed to no lookup"
-        with self._lookup:
-            return list(self.retriever.retrieve(question.text, question.k, question.where))
-
     def gate_for(self, mode: str, question: str) -> RetrievalGate:
         """Returns what decides on a question: what the user fixed, then the rules, then the gate.
 
@@ -265,71 +249,6 @@ class Pipeline:
         if mode == "always":
             return FixedGate(True, "Mode always: the documents were asked.")
         return rule_for(question) or self.gate
-
-    def signals_in(self, row: Row, question: str) -> GateSignals:
-        """Reads the gate's signals off the beginning of a closed-book answer.
-
-        Args:
-            row: It was made by ``closed_book_request`` and has begun.
-            question: What was asked.
-        """
-        assert row.trace is not None, "the closed-book row is traced"
-        with self._lookup:
-            coverage = self.retriever.term_coverage(question) if self.retriever else 0.0
-        return measure(
-            row.trace,
-            num_question=len(self.generator.tokenizer.encode(question)),
-            num_tokens=self.draft_tokens,
-            term_coverage=coverage,
-        )
-
-    def closed_book_request(self, question: Question) -> DecodingRequest:
-        """Returns the row that answers a question without passages, traced for the gate.
-
-        Args:
-            question: What is asked.
-        """
-        prompt = self.prompts.closed_book(question.text, question.chat)
-        num_traced = self.prompts.question_span(question.text)
-        return self.generator.request(prompt.messages, question.params, num_traced=num_traced)
-
-    def answer_of(
-        self,
-        row: Row,
-        question: str,
-        prompt: PackedPrompt,
-        decision: GateDecision,
-        usage: Usage,
-        timings: Timings,
-        *,
-        request_id: str,
-    ) -> Answer:
-        """Makes the answer of a decoded row.
-
-        Args:
-            row: It has ended.
-            question: What was asked.
-            prompt: What the row was decoded from.
-            decision: The gate's.
-            usage: Tokens and lookups.
-            timings: Where the time went.
-            request_id: Of the answer.
-        """
-        return Answer(
-            text=row.text,
-            citations=cite(question, row.text, prompt.passages),
-            gate=decision,
-            usage=usage,
-            speculation=row.stats,
-            timings=timings,
-            drafter=self.generator.drafter.name,
-            model=self.generator.target.name,
-            pipeline=self.name,
-            index=self.retriever.name if self.retriever else "",
-            index_version=self.retriever.index_version if self.retriever else "",
-            request_id=request_id,
-            finish_reason=row.finish_reason or "length",
-        )
 
 
 def _warm_up(retriever: Retriever) -> None:
